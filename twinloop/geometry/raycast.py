@@ -1,11 +1,11 @@
 """Depth, face, barycentric and normal images of a triangle mesh, by ray casting on the CPU.
 
-The rays go through Warp's bounding volume hierarchy (`wp.Mesh`), so a 200 x 200 image of a mesh of ten
-thousand faces takes a few milliseconds and no display, OpenGL or GPU is needed.
+The rays go through Warp's bounding volume hierarchy (`wp.Mesh`), so a 200 x 200 image of a mesh of
+ten thousand faces takes ten milliseconds and no display, OpenGL or GPU is needed.
 
 Pixel convention: OpenCV's. The centre of the pixel in column `x` and row `y` is the image point
-`(x, y)`, so that its ray is `((x - cx) / fx, (y - cy) / fy, 1)` in the camera frame (x right, y down,
-z forward).
+`(x, y)`, so that its ray is `((x - cx) / fx, (y - cy) / fy, 1)` in the camera frame (x right,
+y down, z forward).
 """
 
 from __future__ import annotations
@@ -17,39 +17,9 @@ import numpy.typing as npt
 import warp as wp
 
 from twinloop.errors import InputError
-
-wp.config.log_level = wp.LOG_WARNING  # the banner on import is no news to the user
+from twinloop.geometry.raycast_kernel import cast_rays
 
 FloatArray = npt.NDArray[np.floating]
-
-
-@wp.kernel(enable_backward=False)
-def _cast_rays(
-    mesh: wp.uint64,
-    width: int,
-    intrinsics: wp.vec4,
-    rotation: wp.mat33,
-    origin: wp.vec3,
-    near: float,
-    far: float,
-    depth: wp.array(dtype=wp.float32),
-    face: wp.array(dtype=wp.int32),
-    barycentric: wp.array(dtype=wp.vec3),
-    normal: wp.array(dtype=wp.vec3),
-):  # type: ignore[no-untyped-def]
-    i = wp.tid()
-    x = float(i % width)
-    y = float(i // width)
-    ray = wp.vec3((x - intrinsics[2]) / intrinsics[0], (y - intrinsics[3]) / intrinsics[1], 1.0)
-    length = wp.length(ray)
-    direction = rotation * (ray / length)
-    start = origin + direction * (near * length)
-    hit = wp.mesh_query_ray(mesh, start, direction, (far - near) * length)
-    if hit.result:
-        depth[i] = near + hit.t / length
-        face[i] = hit.face
-        barycentric[i] = wp.vec3(hit.u, hit.v, 1.0 - hit.u - hit.v)
-        normal[i] = wp.normalize(hit.normal)
 
 
 @dataclass(frozen=True)
@@ -76,13 +46,13 @@ class MeshRender:
     def interpolate(
         self, values: FloatArray, faces: npt.NDArray[np.integer]
     ) -> npt.NDArray[np.float32]:
-        """Carry per-vertex `values` (v, c) to the image: (height, width, c) float32, 0 where no hit."""
+        """Carry per-vertex `values` (v, c) to the image: (height, width, c), 0 where no hit."""
         corner = np.asarray(values, np.float32)[np.asarray(faces)[np.maximum(self.face, 0)]]
         out = np.einsum("yxk,yxkc->yxc", self.barycentric, corner)
         return np.where(self.mask[..., None], out, np.float32(0)).astype(np.float32)
 
     def points(self, intrinsics: FloatArray) -> npt.NDArray[np.float32]:
-        """The hit points in the camera frame, (height, width, 3) float32 in metres, 0 where no hit."""
+        """The hit points in the camera frame, (height, width, 3) in metres, 0 where no hit."""
         fx, fy, cx, cy = (float(v) for v in intrinsics)
         rows, columns = np.indices(self.depth.shape, dtype=np.float32)
         ray = np.stack(((columns - cx) / fx, (rows - cy) / fy, np.ones_like(columns)), axis=-1)
@@ -138,9 +108,10 @@ class MeshRenderer:
     ) -> MeshRender:
         """Render from one pose.
 
-        `intrinsics` are (fx, fy, cx, cy) in pixels, `T_camera_mesh` (4, 4) maps mesh coordinates into
-        the camera frame, `near` and `far` are metres along the camera's z. To render a crop, subtract
-        its corner from (cx, cy). Raises InputError for a size below one pixel or a pose not finite.
+        `intrinsics` are (fx, fy, cx, cy) in pixels, `T_camera_mesh` (4, 4) maps mesh coordinates
+        into the camera frame, `near` and `far` are metres along the camera's z. To render a crop,
+        subtract its corner from (cx, cy). Raises InputError for a size below one pixel or a pose
+        that is not finite.
         """
         pose = np.asarray(T_camera_mesh, np.float64)
         if width < 1 or height < 1 or pose.shape != (4, 4) or not np.isfinite(pose).all():
@@ -157,7 +128,7 @@ class MeshRenderer:
         barycentric = np.zeros((count, 3), np.float32)
         normal = np.zeros((count, 3), np.float32)
         wp.launch(
-            _cast_rays,
+            cast_rays,
             dim=count,
             inputs=[
                 self._mesh.id,
@@ -191,5 +162,5 @@ def render_mesh(
     height: int,
     T_camera_mesh: FloatArray,
 ) -> MeshRender:
-    """Render a mesh once; see `MeshRenderer` (which keeps the hierarchy) and `MeshRenderer.render`."""
+    """Render a mesh once; `MeshRenderer` keeps the hierarchy and says what comes back."""
     return MeshRenderer(vertices, faces).render(intrinsics, width, height, T_camera_mesh)
