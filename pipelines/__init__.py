@@ -1,0 +1,1 @@
+"""The executor and the Prefect flows."""

@@ -1,0 +1,1 @@
+"""Every artifact kind, declared once."""

@@ -1,0 +1,60 @@
+"""Pushes: robot signals and object poses of every push, side by side (written by ``push``)."""
+
+from twinloop.artifacts.kinds.arrays import numbers, pose_covariance, position, quaternion, time
+from twinloop.artifacts.kinds.tracks import STATUS, WORLD
+from twinloop.artifacts.schema import ArtifactSchema, GroupSpec
+
+PUSHES = ArtifactSchema(
+    name="twinloop.pushes",
+    version="1.0.0",
+    groups={
+        "/": GroupSpec(arrays={}, extra=True),
+        "push_": GroupSpec(
+            pattern=True,
+            arrays={
+                "robot_time": time("sample", "robot"),
+                "joint_position": numbers(
+                    ("sample", "joint"), "1", "measured position, m or rad by joint type", "finite"
+                ),
+                "joint_velocity": numbers(
+                    ("sample", "joint"), "1", "measured velocity, m/s or rad/s", "finite"
+                ),
+                "joint_effort": numbers(
+                    ("sample", "joint"), "1", "measured motor effort, N or N m", "finite"
+                ),
+                "joint_command": numbers(
+                    ("sample", "joint"), "1", "commanded position, m or rad", "finite"
+                ),
+                "tip_position": position(("sample",), "centre of the fingertip sphere", WORLD),
+                "tip_velocity": numbers(
+                    ("sample", "xyz"), "m/s", "fingertip velocity", "finite", frame=WORLD, xyz=3
+                ),
+                "contact_force": numbers(
+                    ("sample", "xyz"),
+                    "N",
+                    "force of the tip on the object, from joint efforts",
+                    "finite",
+                    frame=WORLD,
+                    xyz=3,
+                ),
+                "contact_force_std": numbers(
+                    ("sample", "xyz"),
+                    "N",
+                    "standard deviation of contact_force",
+                    "positive",
+                    frame=WORLD,
+                    xyz=3,
+                ),
+                "frame_time": time("frame", "camera"),
+                "position_world_object": position(("frame",), "object position", WORLD),
+                "quaternion_world_object": quaternion(("frame",), "object orientation", WORLD),
+                "covariance": pose_covariance(("frame",), WORLD),
+                "status": numbers(("frame",), "1", STATUS, "non_negative", dtype="int8"),
+                "clock_offset": numbers(
+                    (), "s", "robot_time = frame_time + clock_offset", "finite"
+                ),
+                "clock_offset_std": numbers((), "s", "standard deviation", "positive"),
+            },
+        ),
+    },
+)

@@ -1,0 +1,1 @@
+"""Readers of what a camera and a robot record."""

@@ -1,0 +1,1 @@
+"""The `twinloop` command."""

@@ -1,0 +1,1 @@
+"""The twin as files that other tools read."""

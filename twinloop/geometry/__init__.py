@@ -1,0 +1,1 @@
+"""SE(3), quaternions, cameras and meshes."""

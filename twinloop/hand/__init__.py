@@ -1,0 +1,1 @@
+"""Robot models, kinematics and retargeting."""

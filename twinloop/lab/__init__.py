@@ -1,0 +1,1 @@
+"""A world to capture from, with the truth locked away."""

@@ -1,0 +1,1 @@
+"""Measures of success: rates with intervals, mesh distance, pose error."""

@@ -1,0 +1,1 @@
+"""Differentiable identification of what cannot be seen."""

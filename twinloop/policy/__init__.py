@@ -1,0 +1,1 @@
+"""Grasp policies and how they are judged."""

@@ -1,0 +1,1 @@
+"""Visual hull, Gaussians and their rasteriser."""

@@ -1,0 +1,1 @@
+"""6-DoF object pose tracking."""
