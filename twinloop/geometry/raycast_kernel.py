@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""The Warp kernel behind `twinloop.geometry.raycast` (Warp's types are not Python's, hence no mypy)."""
+"""The Warp kernel of `twinloop.geometry.raycast`, apart because mypy cannot read Warp types."""
 
 import warp as wp
 
