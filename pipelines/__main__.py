@@ -1,0 +1,5 @@
+"""``python -m pipelines``: what needs DVC or Prefect."""
+
+from pipelines.cli import main
+
+main()
