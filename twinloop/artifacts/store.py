@@ -86,9 +86,25 @@ def open_artifact(path: Path, schema: ArtifactSchema, *, values: bool = False) -
     kind = tree.attrs.get("schema")
     if kind != schema.name:
         raise ArtifactError(f"{path} holds {kind!r}, expected {schema.name!r}.")
+    _refuse_bombs(tree, path)
     tree = migrate(tree, schema, str(path))
     validate(tree, schema, str(path), values=values)
     return tree
+
+
+def _refuse_bombs(tree: xr.DataTree, path: Path) -> None:
+    """Refuse a store whose headers claim far more data than its files can hold.
+
+    A header costs nothing to forge, and reading it would fill the memory.  Zstandard reaches a
+    few thousand to one on constant data, hence the generous factor.
+    """
+    stored = sum(p.stat().st_size for p in path.rglob("*") if p.is_file())
+    claimed = sum(int(array.nbytes) for node in tree.subtree for array in node.variables.values())
+    if claimed > 4000 * stored + 100_000_000:
+        raise ArtifactError(
+            f"{path}: headers claim {claimed / 1e9:.1f} GB but the files hold {stored / 1e6:.3f} MB;"
+            " refused, because reading it would fill the memory."
+        )
 
 
 def replace_tree(fresh: Path, path: Path) -> None:

@@ -1,0 +1,41 @@
+# The habits: `make twin`, `make test`, `make lint`, `make bench`, `make docs`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+export DVC_NO_ANALYTICS := 1
+OBJECT ?= spam
+
+.PHONY: twin test lint bench docs clean
+
+# Everything that a fresh machine needs: an environment with the locked versions.
+$(VENV)/.installed: requirements.lock pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Twinloop needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; say `make PYTHON=python3.12 ...`")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	touch $@
+
+# Build the demo object's twin, then say where the report is and what was identified.
+twin: $(VENV)/.installed
+	dvc repro $(if $(OBJECTS),$(OBJECTS),)
+	twinloop report $(OBJECT)
+
+test: $(VENV)/.installed
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.installed
+	ruff check .
+	ruff format --check .
+	mypy
+	$(BIN)/python -m pipelines graph --check
+
+bench: $(VENV)/.installed
+	$(BIN)/python -m benchmarks.foundation
+
+# Pictures and tables of the docs that are made by commands.
+docs: $(VENV)/.installed
+	$(BIN)/python -m docs.tables
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
