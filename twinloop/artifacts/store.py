@@ -31,7 +31,7 @@ def write_artifact(
     """Validate ``groups`` and write them to ``path``, atomically and with the same bytes each time.
 
     Args:
-        path: Folder of the artifact, for example ``datasets/mug/track.zarr``; replaced if it exists.
+        path: Folder of the artifact, ``datasets/mug/track.zarr``; replaced if it exists.
         schema: The artifact's kind.
         groups: Dataset per group path ("/" is the root).
         attrs: More attributes of the root; must not hold times, hosts or paths.
@@ -102,8 +102,8 @@ def _refuse_bombs(tree: xr.DataTree, path: Path) -> None:
     claimed = sum(int(array.nbytes) for node in tree.subtree for array in node.variables.values())
     if claimed > 4000 * stored + 100_000_000:
         raise ArtifactError(
-            f"{path}: headers claim {claimed / 1e9:.1f} GB but the files hold {stored / 1e6:.3f} MB;"
-            " refused, because reading it would fill the memory."
+            f"{path}: headers claim {claimed / 1e9:.1f} GB but the files hold "
+            f"{stored / 1e6:.3f} MB; refused, because reading it would fill the memory."
         )
 
 

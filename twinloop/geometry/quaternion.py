@@ -10,9 +10,9 @@ Float = NDArray[np.float64]
 
 def normalize(q: ArrayLike) -> Float:
     """Return ``q`` (..., 4) scaled to unit norm with a non-negative real part."""
-    q = np.asarray(q, dtype=np.float64)
-    q = q / np.linalg.norm(q, axis=-1, keepdims=True)
-    return np.where(q[..., :1] < 0, -q, q)
+    raw = np.asarray(q, dtype=np.float64)
+    unit: Float = raw / np.linalg.norm(raw, axis=-1, keepdims=True)
+    return np.where(unit[..., :1] < 0, -unit, unit)
 
 
 def multiply(a: ArrayLike, b: ArrayLike) -> Float:
@@ -33,7 +33,8 @@ def multiply(a: ArrayLike, b: ArrayLike) -> Float:
 
 def conjugate(q: ArrayLike) -> Float:
     """Return the inverse rotation of ``q`` (..., 4)."""
-    return np.asarray(q, dtype=np.float64) * np.array([1.0, -1.0, -1.0, -1.0])
+    flipped: Float = np.asarray(q, dtype=np.float64) * np.array([1.0, -1.0, -1.0, -1.0])
+    return flipped
 
 
 def to_matrix(q: ArrayLike) -> Float:
@@ -92,11 +93,12 @@ def from_rotvec(rotvec: ArrayLike) -> Float:
 
 def to_rotvec(q: ArrayLike) -> Float:
     """Return the shortest rotation vectors (..., 3) [rad] of ``q`` (..., 4)."""
-    q = normalize(q)
-    norm = np.linalg.norm(q[..., 1:], axis=-1, keepdims=True)
-    angle = 2 * np.arctan2(norm, q[..., :1])
+    unit = normalize(q)
+    norm = np.linalg.norm(unit[..., 1:], axis=-1, keepdims=True)
+    full = 2 * np.arctan2(norm, unit[..., :1])
     small = norm < 1e-12
-    return q[..., 1:] * np.where(small, 2.0, angle / np.where(small, 1.0, norm))
+    rotvec: Float = unit[..., 1:] * np.where(small, 2.0, full / np.where(small, 1.0, norm))
+    return rotvec
 
 
 def angle(a: ArrayLike, b: ArrayLike) -> Float:

@@ -1,0 +1,1 @@
+"""Stage `package`: the twin as files that other tools read."""

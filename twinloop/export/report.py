@@ -1,0 +1,141 @@
+"""One self-contained HTML report per object: figures, intervals beside truth, pictures, times."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from twinloop.card import STAGES, ObjectCard
+from twinloop.errors import InputError
+from twinloop.export.properties import Estimate
+
+DATA_FILES = ("templates/report.html",)
+
+
+@dataclass(frozen=True)
+class ReportData:
+    """What the report shows."""
+
+    card: ObjectCard
+    metrics: dict[str, dict[str, Any]]
+    """Metrics by stage."""
+    plots: dict[str, dict[str, bytes]]
+    """PNG pictures by stage and name."""
+    estimates: tuple[Estimate, ...] = ()
+    pose_only: tuple[Estimate, ...] = ()
+    times: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Provenance by stage; empty in the packaged report, whose bytes must not depend on a clock."""
+
+
+def collect(folder: Path) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, bytes]]]:
+    """Return the metrics and the pictures of all stages below ``datasets/<object>``.
+
+    Raises:
+        InputError: A metrics file is damaged.
+    """
+    metrics: dict[str, dict[str, Any]] = {}
+    plots: dict[str, dict[str, bytes]] = {}
+    for stage in STAGES:
+        path = folder / "metrics" / f"{stage}.json"
+        if path.is_file():
+            metrics[stage] = read_json(path)
+        pictures = sorted((folder / "plots" / stage).glob("*.png"))
+        if pictures:
+            plots[stage] = {picture.stem: picture.read_bytes() for picture in pictures}
+    return metrics, plots
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object.
+
+    Raises:
+        InputError: It is no JSON object.
+    """
+    try:
+        content = json.loads(path.read_text())
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise InputError(
+            f"{path} is not valid JSON ({error}); `dvc repro` writes it anew."
+        ) from error
+    if not isinstance(content, dict):
+        raise InputError(f"{path}: expected a JSON object, got {type(content).__name__}.")
+    return content
+
+
+def render(data: ReportData) -> str:
+    """Return the report as HTML that needs no other file and no network."""
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent / "templates"),
+        undefined=StrictUndefined,
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["figure"] = format_value
+    environment.filters["words"] = lambda text: str(text).replace("_", " ")
+    truth = data.metrics.get("evaluate", {}).get("parameters", [])
+    return environment.get_template("report.html").render(
+        card=data.card,
+        figures=data.metrics.get("evaluate", {}).get("figures", []),
+        parameters=_parameters(data, {row["parameter"]: row for row in truth}),
+        stages=[
+            {
+                "name": stage,
+                "metrics": _scalars(data.metrics.get(stage, {})),
+                "plots": {
+                    name: base64.b64encode(png).decode()
+                    for name, png in sorted(data.plots.get(stage, {}).items())
+                },
+            }
+            for stage in STAGES
+            if stage in data.metrics or stage in data.plots
+        ],
+        times=[{"stage": stage, **data.times[stage]} for stage in STAGES if stage in data.times],
+    )
+
+
+def format_value(value: Any) -> str:
+    """Return a number with four significant digits, anything else as it is."""
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "–"}[value]
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, (list, tuple)):
+        return " to ".join(format_value(item) for item in value)
+    return str(value)
+
+
+def _parameters(data: ReportData, truth: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    pose_only = {estimate.name: estimate for estimate in data.pose_only}
+    rows = []
+    for estimate in data.estimates:
+        known = truth.get(estimate.name, {}).get("truth")
+        alone = pose_only.get(estimate.name)
+        rows.append(
+            {
+                "name": estimate.name,
+                "unit": estimate.unit,
+                "value": estimate.value,
+                "interval": (estimate.low, estimate.high),
+                "verdict": "identified" if estimate.identifiable else "unidentifiable",
+                "truth": known,
+                "covers": None if known is None else estimate.low <= known <= estimate.high,
+                "pose_only": None
+                if alone is None
+                else ("identified" if alone.identifiable else "unidentifiable"),
+            }
+        )
+    return rows
+
+
+def _scalars(metrics: dict[str, Any]) -> dict[str, Any]:
+    return {
+        key: value
+        for key, value in sorted(metrics.items())
+        if isinstance(value, (int, float, str, bool)) or value is None
+    }
