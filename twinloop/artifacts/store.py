@@ -88,7 +88,15 @@ def open_artifact(path: Path, schema: ArtifactSchema, *, values: bool = False) -
         raise ArtifactError(f"{path} holds {kind!r}, expected {schema.name!r}.")
     _refuse_bombs(tree, path)
     tree = migrate(tree, schema, str(path))
-    validate(tree, schema, str(path), values=values)
+    try:
+        validate(tree, schema, str(path), values=values)
+    except ArtifactError:
+        raise
+    except Exception as error:  # a damaged chunk: codecs raise errors of their own
+        raise ArtifactError(
+            f"{path} is damaged, a chunk cannot be decoded ({type(error).__name__}: {error}); "
+            "`dvc checkout --force` restores it from the cache."
+        ) from error
     return tree
 
 

@@ -41,7 +41,7 @@ def read_estimates(physics: xr.DataTree, group: str = "/") -> tuple[Estimate, ..
     """Return the estimates of a group of the physics artifact ("/" or "pose_only")."""
     names = [str(name) for name in physics.attrs["parameters"]]
     units = [str(unit) for unit in physics.attrs["units"]]
-    node = (physics if group == "/" else physics[group]).to_dataset(inherit=False)
+    node = physics.to_dataset() if group == "/" else physics.children[group].to_dataset()
     value, std, low, high, known = (
         node[key].to_numpy() for key in ("value", "std", "low", "high", "identifiable")
     )

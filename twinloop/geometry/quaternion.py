@@ -81,7 +81,8 @@ def from_matrix(rotation: ArrayLike) -> Float:
 
 def rotate(q: ArrayLike, v: ArrayLike) -> Float:
     """Return ``v`` (..., 3) rotated by ``q`` (..., 4)."""
-    return np.einsum("...ij,...j->...i", to_matrix(q), np.asarray(v, dtype=np.float64))
+    rotated: Float = np.einsum("...ij,...j->...i", to_matrix(q), np.asarray(v, dtype=np.float64))
+    return rotated
 
 
 def from_rotvec(rotvec: ArrayLike) -> Float:
