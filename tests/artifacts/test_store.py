@@ -131,7 +131,7 @@ def test_missing_corrupt_and_foreign_stores_are_named(tmp_path):
     xr.DataTree.from_dict({"/": xr.Dataset({"x": 1.0})}).to_zarr(
         tmp_path / "b.zarr", zarr_format=3, consolidated=False
     )
-    with pytest.raises(ArtifactError, match="holds None, expected 'twinloop.frames'"):
+    with pytest.raises(ArtifactError, match=r"holds None, expected 'twinloop\.frames'"):
         open_artifact(tmp_path / "b.zarr", FRAMES)
 
 

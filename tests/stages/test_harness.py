@@ -1,0 +1,137 @@
+"""The harness: outputs whole or not at all, documented exit codes, messages that help."""
+
+import json
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+import xarray as xr
+
+from stages.harness import Stage, main, run_stage
+from stages.params import StageParams
+from twinloop.artifacts.schema import ArraySpec, ArtifactSchema, GroupSpec
+from twinloop.artifacts.store import open_artifact
+from twinloop.errors import InputError
+
+KIND = ArtifactSchema(
+    name="test.numbers",
+    version="1.0.0",
+    groups={
+        "/": GroupSpec(
+            arrays={
+                "x": ArraySpec(
+                    dims=("i",), dtype="float64", units="m", description="x", invariants=("finite",)
+                )
+            }
+        )
+    },
+)
+
+
+def picture(*_args):
+    """Return one figure."""
+    figure, axes = plt.subplots()
+    axes.plot([0, 1])
+    return {"line": figure}
+
+
+def stage(run):
+    """Return a stage `ingest` around ``run``."""
+    return Stage(
+        name="ingest",
+        params=StageParams,
+        run=run,
+        metrics=lambda tree, inputs, params: {"sum": float(tree["x"].sum())},
+        plots=picture,
+        writes=KIND,
+    )
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Return a project with one object."""
+    (tmp_path / "datasets" / "mug").mkdir(parents=True)
+    (tmp_path / "datasets/mug/object.yaml").write_text("name: mug\nlicense: CC0-1.0\n")
+    (tmp_path / "params.yaml").write_text(
+        "profile: smoke\ningest: {}\nprofiles: {smoke: {ingest: {}}}\n"
+    )
+    (tmp_path / "versions.yaml").write_text("device: cpu\n")
+    (tmp_path / "dvc.yaml").write_text("stages: {}\n")
+    return tmp_path
+
+
+def good(inputs, params):
+    """Write three numbers."""
+    return {"/": xr.Dataset({"x": ("i", np.arange(3.0))})}
+
+
+def test_a_stage_writes_artifact_metrics_plots_and_provenance(root):
+    """All four kinds of output stand where the graph expects them; a rerun gives the same bytes."""
+    run_stage(stage(good), "mug", root)
+    folder = root / "datasets/mug"
+    assert open_artifact(folder / "ingest.zarr", KIND)["x"].values.tolist() == [0, 1, 2]
+    assert json.loads((folder / "metrics/ingest.json").read_text()) == {"sum": 3.0}
+    image = (folder / "plots/ingest/line.png").read_bytes()
+    assert json.loads((folder / "provenance/ingest.json").read_text())["wall_seconds"] >= 0
+    run_stage(stage(good), "mug", root)
+    assert (folder / "plots/ingest/line.png").read_bytes() == image
+    assert sorted(p.name for p in folder.iterdir()) == [
+        "ingest.zarr",
+        "metrics",
+        "object.yaml",
+        "plots",
+        "provenance",
+    ]
+
+
+def test_a_failing_stage_leaves_the_old_outputs(root):
+    """Bad data and an interrupt leave every file as it was, and nothing beside it."""
+    run_stage(stage(good), "mug", root)
+    before = {p: p.read_bytes() for p in root.rglob("*") if p.is_file()}
+
+    def bad(inputs, params):
+        return {"/": xr.Dataset({"x": ("i", np.array([np.nan]))})}
+
+    def stopped(inputs, params):
+        raise KeyboardInterrupt
+
+    for run in (bad, stopped):
+        with pytest.raises(BaseException):  # noqa: B017, PT011 - any way to fail
+            run_stage(stage(run), "mug", root)
+        assert {p: p.read_bytes() for p in root.rglob("*") if p.is_file()} == before
+
+
+def test_exit_codes_and_messages(root, monkeypatch, capsys):
+    """Each way to fail has its documented code, and its message goes to stderr in one piece."""
+    monkeypatch.chdir(root)
+
+    def refuse(inputs, params):
+        raise InputError("scan/video.mp4 is empty; record it again.")
+
+    def stopped(inputs, params):
+        raise KeyboardInterrupt
+
+    def invalid(inputs, params):
+        return {"/": xr.Dataset({"x": ("i", np.array([np.inf]))})}
+
+    for run, code, text in (
+        (refuse, 2, "record it again"),
+        (stopped, 130, "wrote nothing"),
+        (invalid, 4, "x[0]"),
+    ):
+        with pytest.raises(SystemExit) as caught:
+            main(stage(run), ["mug"])
+        assert caught.value.code == code
+        assert text in capsys.readouterr().err
+    with pytest.raises(SystemExit) as caught:
+        main(stage(good), ["cup"])
+    assert caught.value.code == 2
+    assert "cup" in capsys.readouterr().err
+
+
+def test_a_card_of_another_name_is_refused(root):
+    """A folder that was copied by hand without changing the card is noticed."""
+    (root / "datasets/mug").rename(root / "datasets/cup")
+    with pytest.raises(Exception, match="name 'mug', expected 'cup'"):
+        run_stage(stage(good), "cup", root)
