@@ -1,0 +1,369 @@
+"""Build objects side by side, without Prefect and without a server.
+
+One run: hold the project, save what a killed run left, snapshot the working tree, one workspace per
+object with ``dvc repro`` inside, then bring every finished stage home. A failing object neither
+stops the others nor costs its own finished stages.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import re
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pipelines.advice import advise
+from pipelines.events import FINISHED, Emit, Event, silent
+from pipelines.graph import Graph, check_closure, read_graph
+from pipelines.lock import project_lock
+from pipelines.merge import Finished, merge
+from pipelines.process import Supervisor, dvc
+from pipelines.workspace import (
+    Workspace,
+    Workspaces,
+    leftovers,
+    remove,
+    require_git,
+    salvageable,
+    snapshot,
+)
+from twinloop.errors import ArtifactError, InputError, TwinloopError
+
+LOGS = Path("logs")
+LOGS_KEPT = 20
+"""Runs whose logs are kept."""
+
+TAIL = 12
+"""Last lines of a failed stage that the summary shows."""
+
+_MARKS = (
+    ("running", re.compile(r"^Running stage '([^']+)'")),
+    ("restored", re.compile(r"^Stage '([^']+)' is cached - skipping run")),
+    ("unchanged", re.compile(r"^Stage '([^']+)' didn't change, skipping")),
+    ("failed", re.compile(r"^ERROR: failed to reproduce '([^']+)'")),
+)
+_DONE = re.compile(r"^(Updating|Generating) lock file ")
+
+
+@dataclass
+class ObjectRun:
+    """What became of one object."""
+
+    name: str
+    states: dict[str, str] = field(default_factory=dict)
+    """State by stage, in the order in which they were reached."""
+    seconds: dict[str, float] = field(default_factory=dict)
+    error: str = ""
+    """What went wrong and what to do; empty when all went well."""
+    log: Path | None = None
+    entries: dict[str, str] = field(default_factory=dict)
+    workspace: Workspace | None = None
+
+
+@dataclass
+class Result:
+    """What became of a run."""
+
+    runs: list[ObjectRun] = field(default_factory=list)
+    salvaged: list[str] = field(default_factory=list)
+    """Stages that a killed run had finished."""
+    recorded: list[str] = field(default_factory=list)
+    """Raw captures that had changed and were added to DVC again."""
+    edited: list[str] = field(default_factory=list)
+    """Stages whose inputs were edited during the run: built, but from the older state."""
+    stopped: bool = False
+
+    @property
+    def failed(self) -> list[str]:
+        """Names of objects that were not built."""
+        return [run.name for run in self.runs if run.error]
+
+
+Build = Callable[[str], ObjectRun]
+Spread = Callable[[Build, list[str]], Iterable[ObjectRun]]
+"""Calls a function for each name, at once or one after another, and gives the results in order."""
+
+
+def threads(jobs: int) -> Spread:
+    """Spread over ``jobs`` threads; each only waits for processes."""
+
+    def spread(build: Build, names: list[str]) -> Iterable[ObjectRun]:
+        with ThreadPoolExecutor(max(1, jobs)) as pool:
+            return list(pool.map(build, names))
+
+    return spread
+
+
+def default_jobs() -> int:
+    """Processors that this process may use: a stage computes in one or two threads."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def run_all(
+    root: Path,
+    names: list[str] | None = None,
+    *,
+    spread: Spread | None = None,
+    emit: Emit = silent,
+    until: str = "",
+    wait: bool = False,
+) -> Result:
+    """Build every object, or those named, as far as something changed.
+
+    Args:
+        root: Project root.
+        names: Objects to build; None means all.
+        spread: How objects are spread; threads, one per processor, by default.
+        emit: Receives events, from several threads.
+        until: Last stage to build; "" means all.
+        wait: Wait for another run of this project instead of failing.
+
+    Raises:
+        InputError: Unknown object or stage, or no git repository.
+        ArtifactError: The graph's code deps are not the import closures: caching would be wrong.
+        MachineError: Another run holds the project.
+    """
+    require_git(root)
+    with project_lock(root, "twinloop run", wait=wait):
+        graph = read_graph(root)
+        wanted = choose(graph, names)
+        if until and until not in graph.stages:
+            raise InputError(unknown("stage", until, graph.stages))
+        require_sound(graph)
+        result = Result(salvaged=salvage(graph, emit))
+        status = read_status(root)
+        result.recorded = record_raw(root, status, emit)
+        if result.recorded:
+            status = read_status(root)
+        todo = [name for name in wanted if changed_stages(graph, status, name)]
+        if not todo:
+            return result
+        _build(graph, todo, spread or threads(default_jobs()), emit, until, result)
+    return result
+
+
+def _build(
+    graph: Graph, todo: list[str], spread: Spread, emit: Emit, until: str, result: Result
+) -> None:
+    workspaces = Workspaces(graph, snapshot(graph.root))
+    supervisor = Supervisor()
+    logs = new_log_folder(graph.root)
+    runs: dict[str, ObjectRun] = {name: ObjectRun(name, error="not started") for name in todo}
+
+    def build(name: str) -> ObjectRun:
+        runs[name] = build_object(workspaces, name, supervisor, emit, logs, until)
+        return runs[name]
+
+    try:
+        runs |= {run.name: run for run in spread(build, todo)}
+    except KeyboardInterrupt:
+        result.stopped = True
+        supervisor.stop()
+    finally:
+        supervisor.stop()
+        result.runs = list(runs.values())
+        emit(Event("", "", "merging"))
+        merge(graph, [Finished(r.workspace, r.entries) for r in result.runs if r.workspace])
+        for run in result.runs:
+            if run.workspace:
+                workspaces.close(run.workspace)
+    status = read_status(graph.root)
+    result.edited = [
+        f"{stage}@{run.name}"
+        for run in result.runs
+        for stage, state in run.states.items()
+        if state in FINISHED and f"{stage}@{run.name}" in status
+    ]
+
+
+def build_object(
+    workspaces: Workspaces,
+    name: str,
+    supervisor: Supervisor,
+    emit: Emit,
+    logs: Path,
+    until: str = "",
+) -> ObjectRun:
+    """Build one object in a workspace of its own; errors are recorded, never raised."""
+    run = ObjectRun(name, log=logs / f"{name}.log")
+    try:
+        run.workspace = workspaces.open(name)
+        _reproduce(run, run.workspace, supervisor, emit, until)
+        entries = run.workspace.entries()
+        done = {f"{s}@{name}" for s, state in run.states.items() if state in FINISHED}
+        run.entries = {key: text for key, text in entries.items() if key in done}
+    except KeyboardInterrupt:
+        run.error = "stopped before it began"
+    except (TwinloopError, OSError) as error:
+        run.error = advise(f"{name}: {error}")
+        emit(Event(name, "", "failed", message=run.error))
+    return run
+
+
+def _reproduce(
+    run: ObjectRun, workspace: Workspace, supervisor: Supervisor, emit: Emit, until: str
+) -> None:
+    """Run ``dvc repro`` in the workspace, follow its output, fill in ``run``."""
+    target = [f"{until}@{run.name}"] if until else []
+    process = supervisor.start(
+        [sys.executable, "-m", "dvc", "repro", *target], workspace.path, workspace.environment
+    )
+    assert process.stdout is not None
+    assert run.log is not None
+    follower = _Follower(run, emit)
+    with run.log.open("w", encoding="utf-8") as log:
+        for line in process.stdout:
+            log.write(line)
+            log.flush()
+            follower.line(line.rstrip("\n"))
+    code = supervisor.finish(process)
+    follower.end(code, stopped=supervisor.stopping)
+
+
+class _Follower:
+    """Turns the output of ``dvc repro`` into states and events."""
+
+    def __init__(self, run: ObjectRun, emit: Emit) -> None:
+        self.run = run
+        self.emit = emit
+        self.stage = ""
+        self.begun = 0.0
+        self.recent: list[str] = []
+
+    def line(self, line: str) -> None:
+        for state, pattern in _MARKS:
+            if match := pattern.match(line):
+                stage = match[1].split("@")[0]
+                if state != "failed":
+                    self.close("ran")
+                    self.recent = []
+                    self.open(stage, state)
+                else:
+                    self.recent.append(line)
+                    if stage not in self.run.states:
+                        self.open(stage, "running")
+                return
+        if self.stage and _DONE.match(line):
+            self.close("ran")
+        elif line.strip():
+            self.recent = [*self.recent[-200:], line]
+
+    def open(self, stage: str, state: str) -> None:
+        self.run.states[stage] = state
+        if state == "running":
+            self.stage, self.begun = stage, time.monotonic()
+        self.emit(Event(self.run.name, stage, state))
+
+    def close(self, state: str, message: str = "") -> None:
+        if not self.stage:
+            return
+        took = time.monotonic() - self.begun
+        self.run.states[self.stage] = state
+        self.run.seconds[self.stage] = took
+        self.emit(Event(self.run.name, self.stage, state, round(took, 2), message))
+        self.stage = ""
+
+    def end(self, code: int, *, stopped: bool) -> None:
+        """Settle the last stage from the exit code of DVC."""
+        if code == 0:
+            self.close("ran")
+        elif stopped:
+            self.run.error = "stopped"
+            self.close("stopped")
+        else:
+            place = f"{self.stage}@{self.run.name}" if self.stage else self.run.name
+            tail = "\n".join(self.recent[-TAIL:])
+            self.run.error = advise(f"{place} failed (`dvc repro` exit code {code}).\n{tail}")
+            self.close("failed", self.recent[-1] if self.recent else "")
+
+
+def salvage(graph: Graph, emit: Emit = silent) -> list[str]:
+    """Bring home what a killed run had finished, and remove its workspaces."""
+    found = [Finished(w, salvageable(graph, w)) for w in leftovers(graph)]
+    merge(graph, found)
+    for item in found:
+        remove(graph.root, item.workspace.path)
+    names = sorted(key for item in found for key in item.entries)
+    if found:
+        kept = ", ".join(names) or "no finished stage"
+        emit(Event("", "", "salvaged", message=f"an earlier run was killed; kept: {kept}"))
+    return names
+
+
+def read_status(root: Path) -> dict[str, Any]:
+    """What ``dvc status`` finds changed, by ``stage@object`` or ``.dvc`` file."""
+    text = dvc(root, "status", "--json").strip()
+    return dict(json.loads(text)) if text else {}
+
+
+def changed_stages(graph: Graph, status: dict[str, Any], name: str) -> list[str]:
+    """Stages of an object that DVC finds changed; what follows them is for DVC to decide."""
+    return [stage for stage in graph.stages_of(name) if f"{stage}@{name}" in status]
+
+
+def record_raw(root: Path, status: dict[str, Any], emit: Emit = silent) -> list[str]:
+    """Add changed raw captures to DVC, as ``dvc repro`` would; returns their paths."""
+    changed = [
+        path
+        for key, causes in status.items()
+        if key.endswith(".dvc")
+        for cause in causes
+        if isinstance(cause, dict)
+        for path, state in cause.get("changed outs", {}).items()
+        if state in ("modified", "not in cache") and (root / path).exists()
+    ]
+    for path in changed:
+        dvc(root, "add", "-q", path)
+        emit(Event("", "", "recorded", message=f"{path} has changed: added to DVC"))
+    return changed
+
+
+def require_sound(graph: Graph) -> None:
+    """Raise ArtifactError when a stage imports a file that DVC does not watch."""
+    faults = check_closure(graph)
+    if faults:
+        shown = "\n  ".join(faults[:8] + (["..."] if len(faults) > 8 else []))
+        raise ArtifactError(
+            f"dvc.yaml does not list what the stages import, so the cache could lie:\n  {shown}\n"
+            "Run `python -m pipelines graph --write`, look at the change, and run again."
+        )
+
+
+def choose(graph: Graph, names: list[str] | None) -> list[str]:
+    """Check names of objects; None means all.
+
+    Raises:
+        InputError: An object is not in the list; close names are suggested.
+    """
+    for name in names or []:
+        if name not in graph.objects:
+            raise InputError(unknown("object", name, graph.objects))
+    return list(dict.fromkeys(names)) if names else list(graph.objects)
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> str:
+    """Sentence about a name that does not exist, with the closest ones that do."""
+    known = list(known)
+    close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    hint = (
+        f"Did you mean {' or '.join(close)}?" if close else f"Known: {', '.join(known) or 'none'}."
+    )
+    return f"unknown {kind} {name!r}. {hint}"
+
+
+def new_log_folder(root: Path) -> Path:
+    """Folder for the logs of this run; the oldest ones are removed."""
+    base = root / LOGS
+    folder = base / time.strftime("%Y%m%d-%H%M%S")
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in sorted(p for p in base.iterdir() if p.is_dir())[:-LOGS_KEPT]:
+        shutil.rmtree(old, ignore_errors=True)
+    return folder
