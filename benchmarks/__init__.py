@@ -1,0 +1,1 @@
+"""Longer checks: `python -m benchmarks.NAME` measures figures and writes results/NAME.json."""
