@@ -1,0 +1,1 @@
+"""Stage `track`: push videos to object poses with covariance and status."""

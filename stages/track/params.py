@@ -1,0 +1,46 @@
+"""Parameters of `track`."""
+
+from pydantic import Field
+
+from stages.params import StageParams
+
+
+class Params(StageParams):
+    """How the object is found and followed."""
+
+    rest_time: float = Field(
+        0.25, gt=0, le=5, description="Time at the start of a clip in which all is still [s]."
+    )
+    reference_views: int = Field(
+        32, ge=4, le=400, description="Scan frames kept as references for looks and features [1]."
+    )
+    features: int = Field(
+        120, ge=20, le=1000, description="Points measured at most per frame and source [1]."
+    )
+    sigma_live: float = Field(
+        0.5, gt=0, le=5, description="Noise of a point measured against the same clip [px]."
+    )
+    sigma_scan: float = Field(
+        0.8, gt=0, le=10, description="Noise of a point measured against a scan frame [px]."
+    )
+    contact_sigma: float = Field(
+        0.0015, gt=0, le=0.1, description="How well the lowest point stands on the table [m]."
+    )
+    contact_cutoff: float = Field(
+        0.006, gt=0, le=0.5, description="Height above which the object is in the air [m]."
+    )
+    floor_position: float = Field(
+        0.0006, gt=0, le=0.05, description="Position error that no averaging removes [m]."
+    )
+    floor_rotation: float = Field(
+        0.004, gt=0, le=0.5, description="Rotation error that no averaging removes [rad]."
+    )
+    floor_range: float = Field(
+        0.002, ge=0, le=0.1, description="Error along the line of sight, part of the range [1]."
+    )
+    minimum_inliers: int = Field(
+        8, ge=6, le=500, description="Points that must agree before a pose is believed [1]."
+    )
+    search: bool = Field(
+        True, description="Search the table when the feature map does not find the object [1]."
+    )

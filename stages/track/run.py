@@ -1,0 +1,129 @@
+"""Push videos to `T_world_object` of every frame, with covariance and status."""
+
+from __future__ import annotations
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from stages.harness import Inputs
+from stages.track.params import Params
+from twinloop.capture.push_session import load_session
+from twinloop.geometry import se3
+from twinloop.progress import track
+from twinloop.track.clip import Undistortion, locate_camera, read_grey, rest_image
+from twinloop.track.initialise import Start, find_start
+from twinloop.track.model import ObjectModel, build_model
+from twinloop.track.tracker import ClipTrack, Settings, track_clip
+
+
+def reference_frames(held_out: NDArray[np.bool_], count: int) -> NDArray[np.intp]:
+    """Indices of `count` frames spread evenly over those that are not held out."""
+    usable = np.flatnonzero(~held_out)
+    if len(usable) <= count:
+        return usable
+    return usable[np.unique(np.linspace(0, len(usable) - 1, count).round().astype(int))]
+
+
+def object_model(inputs: Inputs, params: Params) -> ObjectModel:
+    """The tracked object from the scan's frames and the reconstruction."""
+    frames = inputs.artifacts["ingest"].to_dataset()
+    reconstruction = inputs.artifacts["reconstruct"]
+    mesh = reconstruction["mesh"]
+    root = reconstruction.to_dataset()
+    used = frames.isel(frame=reference_frames(frames["held_out"].values, params.reference_views))
+    return build_model(
+        mesh["vertices"].values.astype(np.float64),
+        mesh["faces"].values,
+        used["image"].values,
+        used["intrinsics"].values,
+        se3.from_position_quaternion(
+            used["position_world_camera"].values, used["quaternion_world_camera"].values
+        ),
+        se3.from_position_quaternion(
+            root["position_world_object"].values, root["quaternion_world_object"].values
+        ),
+    )
+
+
+def settings(params: Params) -> Settings:
+    """The tracker's settings."""
+    return Settings(
+        features=params.features,
+        sigma_live=params.sigma_live,
+        sigma_scan=params.sigma_scan,
+        contact_sigma=params.contact_sigma,
+        contact_cutoff=params.contact_cutoff,
+        floor_position=params.floor_position,
+        floor_rotation=params.floor_rotation,
+        floor_range=params.floor_range,
+        minimum_inliers=params.minimum_inliers,
+    )
+
+
+def dataset(times: NDArray[np.float64], result: ClipTrack, start: Start | None) -> xr.Dataset:
+    """One push's group of the artifact."""
+    position, quaternion = se3.to_position_quaternion(result.pose)
+    return xr.Dataset(
+        {
+            "time": ("frame", times),
+            "position_world_object": (("frame", "xyz"), position),
+            "quaternion_world_object": (("frame", "wxyz"), quaternion),
+            "covariance": (("frame", "twist", "twist_"), result.covariance),
+            "status": ("frame", result.status),
+            "inliers": ("frame", result.inliers),
+        },
+        attrs={
+            "start_method": "none" if start is None else start.method,
+            "start_sure": bool(start is not None and start.sure),
+            "start_resting": bool(start is not None and start.resting),
+        },
+    )
+
+
+def run(inputs: Inputs, params: Params) -> dict[str, xr.Dataset]:
+    """Track every push of the session."""
+    session = load_session(inputs.raw / "push")
+    model = object_model(inputs, params)
+    undistort = Undistortion(session.camera)
+    rests = {
+        p.name: rest_image(session.video(p.name), session.camera, params.rest_time).image
+        for p in track(session.pushes, "resting images")
+    }
+    camera, rms = locate_camera(
+        {str(session.video(name)): image for name, image in rests.items()},
+        session.camera,
+        session.board,
+    )
+    position, quaternion = se3.to_position_quaternion(se3.inverse(camera.T_camera_world))
+    groups = {
+        "/": xr.Dataset(
+            {
+                "position_world_camera": ("xyz", position),
+                "quaternion_world_camera": ("wxyz", quaternion),
+                "intrinsics": ("fx_fy_cx_cy", np.array(session.camera.intrinsics)),
+                "distortion": ("k1_k2_p1_p2_k3", np.array(session.camera.distortion)),
+            },
+            attrs={"board_rms_px": rms},
+        )
+    }
+    for push in track(session.pushes, "track pushes"):
+        still = undistort(rests[push.name])
+        start = find_start(
+            model,
+            camera,
+            still,
+            features=params.features,
+            sigma=params.sigma_scan,
+            minimum_inliers=params.minimum_inliers,
+            search=params.search,
+        )
+        frames = (
+            (time, undistort(image))
+            for time, image in read_grey(session.video(push.name), session.camera)
+        )
+        times, result = track_clip(model, camera, frames, still, start, settings(params))
+        groups[f"/{push.name}"] = dataset(times, result, start).assign_attrs(
+            action=push.action, held_out=push.held_out
+        )
+    return groups

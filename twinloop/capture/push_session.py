@@ -1,0 +1,117 @@
+"""The folder ``raw/push``: one static camera, one robot, a list of pushes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from twinloop.capture.board import Board, Pose, load_board
+from twinloop.capture.camera_yaml import CameraFile, load_camera, read_model
+from twinloop.errors import InputError
+
+Action = Literal["tap", "slide", "tilt", "pivot", "flick", "lift", "push"]
+
+
+class PushEntry(BaseModel):
+    """One push of ``pushes.yaml``."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    name: Annotated[str, Field(pattern=r"^push_[A-Za-z0-9]+$")]
+    """Name of the push and of its folder."""
+    action: Action = "push"
+    """What the finger does; "push" says nothing about it."""
+    held_out: bool = False
+    """Kept from identification, to judge its prediction."""
+
+
+class PushList(BaseModel):
+    """``pushes.yaml``."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    pushes: tuple[PushEntry, ...] = Field(min_length=1)
+    """The pushes in the order they were made."""
+
+    @model_validator(mode="after")
+    def _once(self) -> PushList:
+        names = [push.name for push in self.pushes]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"pushes stand twice: {twice}")
+        return self
+
+
+class RobotFile(BaseModel):
+    """``robot.yaml``: which robot, where it stands, what its log holds."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    robot: str
+    """Name of a shipped robot model, or path of a model's YAML."""
+    T_world_base: Pose = Pose()
+    """Where the base stands in the world."""
+    tip: str
+    """Name of the fingertip that pushes."""
+    log_rate: Annotated[float, Field(gt=1.0, le=10000.0)]
+    """Nominal rate of the log, Hz."""
+    effort_unit: Literal["N_or_Nm"] = "N_or_Nm"
+    """Unit of the efforts: N of prismatic joints, N m of revolute ones."""
+
+
+@dataclass(frozen=True)
+class PushSession:
+    """All that ``raw/push`` says beside videos and logs."""
+
+    folder: Path
+    """``raw/push``."""
+    camera: CameraFile
+    """The static camera."""
+    board: Board
+    """The tag board and where it lies in the world (the robot's; table at z = 0)."""
+    robot: RobotFile
+    """The robot."""
+    pushes: tuple[PushEntry, ...]
+    """The pushes."""
+
+    def video(self, push: str) -> Path:
+        """The push's video."""
+        return self.folder / push / "video.mp4"
+
+    def log(self, push: str) -> Path:
+        """The push's robot log: the MCAP file, or the CSV file where there is no MCAP.
+
+        Raises:
+            InputError: Neither file exists.
+        """
+        mcap, csv = self.folder / push / "robot.mcap", self.folder / push / "robot.csv"
+        if mcap.is_file():
+            return mcap
+        if csv.is_file():
+            return csv
+        raise InputError(f"{mcap}: no such file, and no robot.csv beside it; a push needs its log.")
+
+
+def load_session(folder: Path) -> PushSession:
+    """Read the YAML files of ``raw/push`` and check that each push has a video.
+
+    Raises:
+        InputError: A file is missing or wrong; names file, field and rule.
+    """
+    session = PushSession(
+        folder=folder,
+        camera=load_camera(folder / "camera.yaml"),
+        board=load_board(folder / "board.yaml"),
+        robot=read_model(folder / "robot.yaml", RobotFile),
+        pushes=read_model(folder / "pushes.yaml", PushList).pushes,
+    )
+    missing = [p.name for p in session.pushes if not session.video(p.name).is_file()]
+    if missing:
+        raise InputError(
+            f"{folder / 'pushes.yaml'}: lists {missing}, but {folder}/{missing[0]}/video.mp4 does "
+            "not exist; add the video or take the push off the list."
+        )
+    return session

@@ -1,0 +1,126 @@
+"""Push clips from files: undistorted frames, the resting image, where the camera stands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from twinloop.capture.board import Board, detect_tags
+from twinloop.capture.camera_yaml import CameraFile
+from twinloop.capture.video import read_video
+from twinloop.errors import InputError
+from twinloop.track.solver import WorldCamera
+
+Array = NDArray[np.float64]
+Image = NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class RestImage:
+    """Mean of the first frames of a clip, distorted as filmed: image (h, w) u1 of `frames`."""
+
+    image: Image
+    frames: int
+
+
+class Undistortion:
+    """Removes the lens distortion of a `camera.yaml`; the intrinsics stay the same."""
+
+    def __init__(self, camera: CameraFile) -> None:
+        """Prepare the look-up table of `camera`."""
+        self.identity = not np.any(camera.distortion)
+        size = (camera.width, camera.height)
+        k = np.array(camera.distortion)
+        maps = cv2.initUndistortRectifyMap(camera.K, k, np.eye(3), camera.K, size, cv2.CV_16SC2)
+        self.first, self.second = maps
+
+    def __call__(self, image: Image) -> Image:
+        """The undistorted image (h, w) u1."""
+        if self.identity:
+            return image
+        return np.asarray(cv2.remap(image, self.first, self.second, cv2.INTER_LINEAR), np.uint8)
+
+
+def read_grey(path: Path, camera: CameraFile) -> Iterator[tuple[float, Image]]:
+    """Time (s) and grey image (h, w) u1, distorted as filmed, of each frame.
+
+    Raises:
+        InputError: Unreadable video, no frame, or not of the size in camera.yaml.
+    """
+    count = 0
+    for frame in read_video(path, pixels="grey"):
+        if frame.image.shape != (camera.height, camera.width):
+            raise InputError(
+                f"{path}: frames are {frame.image.shape[1]} x {frame.image.shape[0]} px but "
+                f"camera.yaml says {camera.width} x {camera.height}; use the camera.yaml of this "
+                "camera and resolution."
+            )
+        count += 1
+        yield frame.time, frame.image
+    if count == 0:
+        raise InputError(f"{path}: the clip has no frame; film the push again.")
+
+
+def rest_image(path: Path, camera: CameraFile, duration: float) -> RestImage:
+    """Mean of the frames of the first `duration` s, in which nothing moves near the object."""
+    total, count, start = np.zeros((camera.height, camera.width)), 0, None
+    for time, image in read_grey(path, camera):
+        start = time if start is None else start
+        if time - start > duration:
+            break
+        total += image
+        count += 1
+    return RestImage(np.asarray(np.clip(np.rint(total / count), 0, 255), np.uint8), count)
+
+
+def locate_camera(
+    images: dict[str, Image], camera: CameraFile, board: Board
+) -> tuple[WorldCamera, float]:
+    """Where the static camera stands, from the board in one image (h, w) u1 of each clip.
+
+    All clips' tag corners go into one pose (Levenberg-Marquardt on the reprojection error).
+    Returns the camera and the root mean square error in px.
+
+    Raises:
+        InputError: No tag is seen in a clip, or the clips disagree: the camera was moved.
+    """
+    points, pixels, owner = [], [], []
+    for i, (name, image) in enumerate(images.items()):
+        found = detect_tags(image, board)
+        on_board, seen = found.pairs(board)
+        if len(seen) == 0:
+            foreign = f"; {found.foreign} other tag(s) are in view" if found.foreign else ""
+            raise InputError(
+                f"{name}: no tag of board.yaml is seen in the first frames{foreign}. Film with the "
+                f"board in view and unoccluded, and check its family ({board.family}) and ids."
+            )
+        points.append(on_board)
+        pixels.append(seen)
+        owner.append(np.full(len(seen), i))
+    every, seen, who = np.concatenate(points), np.concatenate(pixels), np.concatenate(owner)
+    k = np.array(camera.distortion)
+    ok, rvec, tvec = cv2.solvePnP(every, seen, camera.K, k, flags=cv2.SOLVEPNP_IPPE)
+    rvec, tvec = cv2.solvePnPRefineLM(every, seen, camera.K, k, rvec, tvec)
+    shown = np.asarray(cv2.projectPoints(every, rvec, tvec, camera.K, k)[0]).reshape(-1, 2)
+    error = np.linalg.norm(shown - seen, axis=1)
+    for i, name in enumerate(images):
+        worst = float(np.median(error[who == i]))
+        if not ok or worst > 3.0:
+            raise InputError(
+                f"{name}: the board is {worst:.1f} px (median) off the camera pose of all clips, "
+                "expected below 3 px. The camera or the board was moved between the pushes, or "
+                "camera.yaml belongs to another camera; put such clips in a session of their own."
+            )
+    T_camera_board = np.eye(4)
+    T_camera_board[:3, :3], T_camera_board[:3, 3] = cv2.Rodrigues(rvec)[0], np.ravel(tvec)
+    T_camera_world = T_camera_board @ np.linalg.inv(board.T_world_board.matrix)
+    rms = float(np.sqrt((error**2).mean()))
+    return (
+        WorldCamera(np.array(camera.intrinsics), T_camera_world, camera.width, camera.height),
+        rms,
+    )
