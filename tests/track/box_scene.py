@@ -155,7 +155,7 @@ class BoxScene:
         finger: tuple[Array, Array, float] | None = None,
         distortion: Array | None = None,
     ) -> Array:
-        """RGB u1 image (height,width,3); finger = (start, end, radius) of a grey capsule in the world, m."""
+        """RGB u1 image; finger = (start, end, radius) of a grey capsule in the world, m."""
         s = 2
         margin = 0 if distortion is None else 40
         W, H = (width + 2 * margin) * s, (height + 2 * margin) * s
