@@ -17,7 +17,8 @@ _PAIRS_PER_SLICE = 400_000
 @dataclass(frozen=True)
 class Closest:
     """Nearest surface points: `point` (n, 3) m, `distance` (n,) m >= 0, `face` (n,) index of the triangle
-    in the surface's subdivided list, `normal` (n, 3) outward unit normal of that triangle."""
+    in the surface's subdivided list, `normal` (n, 3) outward unit normal of that triangle.
+    """
 
     point: Array
     distance: Array
@@ -28,7 +29,8 @@ class Closest:
 class TriangleSurface:
     """A triangle mesh prepared for distance queries.
 
-    Long triangles are split (the surface stays the same), so that a ball query on triangle centres finds
+    Long triangles are split (the surface stays the same), so that a ball query on triangle centres
+    finds
     all candidates of a point and the answer is exact, not that of a sampled surface.
 
     Args:
@@ -89,7 +91,8 @@ class TriangleSurface:
     def winding_number(self, points: Array) -> Array:
         """Generalised winding number of points (n, 3): 1 inside, 0 outside a closed surface -> (n,).
 
-        Source: Van Oosterom and Strackee 1983 (solid angle of a triangle); Jacobson et al. 2013 for its use
+        Source: Van Oosterom and Strackee 1983 (solid angle of a triangle); Jacobson et al. 2013 for
+            its use
         as an inside test that tolerates small holes.
         """
         points = np.asarray(points, dtype=np.float64).reshape(-1, 3)
@@ -117,13 +120,18 @@ class TriangleSurface:
             points: (n, 3) m.
 
         Returns:
-            Distance (n,) m and gradient (n, 3); on the surface itself the gradient is the face normal.
+            Distance (n,) m and gradient (n, 3); on the surface itself the gradient is the face
+            normal.
         """
         points = np.asarray(points, dtype=np.float64).reshape(-1, 3)
         near = self.closest(points)
-        sign = np.where(self.winding_number(points) > 0.5, -1.0, 1.0)
         offset = points - near.point
         safe = np.where(near.distance > 1e-9, near.distance, 1.0)
+        # Straight above or below a triangle its normal tells the side; near sharp edges it may lie.
+        cosine = (offset * near.normal).sum(axis=1) / safe
+        sign = np.sign(cosine)
+        unsure = np.abs(cosine) < 0.99
+        sign[unsure] = np.where(self.winding_number(points[unsure]) > 0.5, -1.0, 1.0)
         gradient = np.where(
             (near.distance > 1e-9)[:, None], sign[:, None] * offset / safe[:, None], near.normal
         )
@@ -133,7 +141,8 @@ class TriangleSurface:
 def closest_on_triangles(points: Array, triangles: Array) -> Array:
     """Closest point of each triangle to its query point, pairwise.
 
-    Source: Ericson, Real-Time Collision Detection (2005), 5.1.5, written without branches: the point is
+    Source: Ericson, Real-Time Collision Detection (2005), 5.1.5, written without branches: the
+        point is
     either the projection (if it falls inside) or the best of the three clamped edge projections.
 
     Args:

@@ -1,6 +1,7 @@
 """Human hand keypoints: order, which hand, and the scale that makes fingertips meet the object.
 
-Order of the 21 keypoints (MediaPipe, also used by MANO exports): wrist; then thumb, index, middle, ring,
+Order of the 21 keypoints (MediaPipe, also used by MANO exports): wrist; then thumb, index, middle,
+ring,
 little finger with four points each from the palm to the tip.
 """
 
@@ -23,7 +24,8 @@ def check_keypoints(time: Array, keypoints: Array, where: str) -> None:
     """Refuse keypoints that are not a hand in metres.
 
     Raises:
-        InputError: wrong shape, values that are not finite, times that do not increase, or a hand whose
+        InputError: wrong shape, values that are not finite, times that do not increase, or a hand
+            whose
             size cannot be metres.
     """
     if keypoints.ndim != 3 or keypoints.shape[1:] != (21, 3) or len(keypoints) != len(time):
@@ -39,7 +41,9 @@ def check_keypoints(time: Array, keypoints: Array, where: str) -> None:
         raise InputError(f"{where}: keypoints of frame {frame} are not finite; remove that frame")
     if (np.diff(time) <= 0).any():
         frame = int(np.argmax(np.diff(time) <= 0)) + 1
-        raise InputError(f"{where}: time of frame {frame} is {time[frame]} s, not after the one before")
+        raise InputError(
+            f"{where}: time of frame {frame} is {time[frame]} s, not after the one before"
+        )
     length = float(np.median(np.linalg.norm(keypoints[:, 9] - keypoints[:, WRIST], axis=1)))
     if not 0.03 < length < 0.25:
         raise InputError(
@@ -66,8 +70,10 @@ def solve_scale(
 ) -> float:
     """Scale of the hand such that its fingertips lie one pad depth off the object while grasping.
 
-    A monocular hand estimate is known up to scale only; the object's metric size settles it. Minimises
-    robust squared distances by search over the scale, with a weak prior at 1 because a scale that moves
+    A monocular hand estimate is known up to scale only; the object's metric size settles it.
+    Minimises
+    robust squared distances by search over the scale, with a weak prior at 1 because a scale that
+    moves
     tips along the surface changes nothing.
 
     Args:

@@ -15,7 +15,8 @@ Array = NDArray[np.float64]
 class HandKinematics:
     """Finger part of a robot: `n` hand joints below a wrist link, batched over leading dimensions.
 
-    The wrist is the last link that all fingertips share; joints above it are the arm, below it the hand.
+    The wrist is the last link that all fingertips share; joints above it are the arm, below it the
+    hand.
 
     Attributes:
         model: the whole robot.
@@ -88,7 +89,8 @@ class HandKinematics:
         """Arm joints (a,) that bring the wrist to a pose, for an arm of slides and one turn.
 
         Raises:
-            InputError: the arm cannot reach the pose (tilted wrist, beyond limits): names what is wrong.
+            InputError: the arm cannot reach the pose (tilted wrist, beyond limits): names what is
+                wrong.
         """
         names = [self.model.joint_names[i] for i in self.arm]
         arm = np.zeros(len(self.arm))
@@ -132,7 +134,8 @@ def solve_tips(
 ) -> tuple[Array, Array]:
     """Hand joints that bring the fingertips to targets in the wrist frame, for a whole batch at once.
 
-    Levenberg's damped least squares with an active set: a joint pushed against its limit is held there
+    Levenberg's damped least squares with an active set: a joint pushed against its limit is held
+    there
     and the others take over. A weak pull to `start` picks one of the many solutions of a redundant
     finger; it fades over the iterations, so that it does not cost accuracy.
 
@@ -156,7 +159,9 @@ def solve_tips(
         matrix = jacobian.reshape(len(q), -1, n)
         pull = posture * 0.7**step
         gradient = np.einsum("bri,br->bi", matrix, error) + pull * (q - preferred)
-        held = ((q <= kinematics.lower) & (gradient > 0)) | ((q >= kinematics.upper) & (gradient < 0))
+        held = ((q <= kinematics.lower) & (gradient > 0)) | (
+            (q >= kinematics.upper) & (gradient < 0)
+        )
         free = (~held).astype(np.float64)
         matrix = matrix * free[:, None, :]
         normal = np.swapaxes(matrix, 1, 2) @ matrix

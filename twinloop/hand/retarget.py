@@ -1,8 +1,11 @@
 """From a human hand to the robot hand: joints and wrist over a whole demonstration, then exact contact.
 
-One damped least-squares problem over all frames: fingertips follow the human's, the wrist stays near the
-human palm, joints stay in their limits and change smoothly. Frames are coupled only to their neighbours,
-so the normal equations are block tridiagonal and cost grows with the number of frames. The refinement
+One damped least-squares problem over all frames: fingertips follow the human's, the wrist stays
+near the
+human palm, joints stay in their limits and change smoothly. Frames are coupled only to their
+neighbours,
+so the normal equations are block tridiagonal and cost grows with the number of frames. The
+refinement
 adds the object's signed distance: pads of holding fingers lie on the surface, no pad is inside it.
 """
 
@@ -15,8 +18,8 @@ from numpy.typing import NDArray
 
 from twinloop.geometry import quaternion, se3
 from twinloop.geometry.surface import TriangleSurface
-from twinloop.hand.kinematics import HandKinematics
 from twinloop.hand.keypoints import INDEX_TIP, MIDDLE_TIP, RING_TIP, THUMB_TIP, WRIST
+from twinloop.hand.kinematics import HandKinematics
 from twinloop.metrics.chamfer import fit_rigid
 
 Array = NDArray[np.float64]
@@ -65,11 +68,15 @@ class Motion:
 def finger_map(keypoints: Array, kinematics: HandKinematics) -> list[int]:
     """Human keypoint index for each robot tip, order of the robot's tips (thumb last).
 
-    The robot's fingers stand in a row opposite the thumb, without a left or right hand of its own. Its
+    The robot's fingers stand in a row opposite the thumb, without a left or right hand of its own.
+    Its
     first finger takes the human's index or ring fingertip, whichever fits without crossing fingers.
     """
     robot, _ = kinematics.tips(np.clip(_closed(kinematics), kinematics.lower, kinematics.upper))
-    options = ([INDEX_TIP, MIDDLE_TIP, RING_TIP, THUMB_TIP], [RING_TIP, MIDDLE_TIP, INDEX_TIP, THUMB_TIP])
+    options = (
+        [INDEX_TIP, MIDDLE_TIP, RING_TIP, THUMB_TIP],
+        [RING_TIP, MIDDLE_TIP, INDEX_TIP, THUMB_TIP],
+    )
     sample = keypoints[:: max(1, len(keypoints) // 20)]
     costs = []
     for option in options:
@@ -186,6 +193,7 @@ def _solve(
         ]
     )
     radius = kinematics.model.tip_radius
+    entered = np.zeros(targets.shape[:2], dtype=bool)
     for _ in range(iterations):
         local, jacobian = kinematics.tips(joints)
         rotation = wrist[:, :3, :3]
@@ -206,7 +214,9 @@ def _solve(
             distance, normal = surface.signed_distance(tips.reshape(-1, 3))
             gap = distance.reshape(frames, -1) - radius
             row = np.einsum("fti,ftin->ftn", normal.reshape(frames, -1, 3), full)
-            on = (holding | (gap < 0)) * weights.contact**2
+            # A pad that was inside once stays on the surface: letting go would let it in again.
+            entered |= gap < 0
+            on = (holding | entered) * weights.contact**2
             blocks += np.einsum("ft,ftn,ftm->fnm", on, row, row)
             gradient += np.einsum("ft,ftn,ft->fn", on, row, gap)
         liked = np.concatenate(
@@ -238,7 +248,9 @@ def _solve(
         joints = np.clip(
             joints + np.clip(step[:, :n], -0.4, 0.4), kinematics.lower, kinematics.upper
         )
-        turn_step = quaternion.to_matrix(quaternion.from_rotvec(np.clip(step[:, n : n + 3], -0.3, 0.3)))
+        turn_step = quaternion.to_matrix(
+            quaternion.from_rotvec(np.clip(step[:, n : n + 3], -0.3, 0.3))
+        )
         wrist[:, :3, :3] = turn_step @ rotation
         wrist[:, :3, 3] += np.clip(step[:, n + 3 :], -0.05, 0.05)
     local, _ = kinematics.tips(joints)

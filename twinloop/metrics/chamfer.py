@@ -87,7 +87,8 @@ def chamfer_distance(
 def refine_rigid(source: Array, target: Array, iterations: int = 30) -> Array:
     """Rigid motion that brings `source` onto `target`: point-to-point ICP.
 
-    Source: Besl and McKay, PAMI 1992, each step solved by SVD (Umeyama without scale). Worst 10 % of
+    Source: Besl and McKay, PAMI 1992, each step solved by SVD (Umeyama without scale). Worst 10 %
+        of
     the pairs are left out of a step, so that a missing underside does not pull the fit.
 
     Args:

@@ -11,7 +11,8 @@ Array = NDArray[np.float64]
 def average_distance(estimate: Array, truth: Array, points: Array) -> Array:
     """ADD: mean distance between object points under the estimated and the true pose.
 
-    Source: Hinterstoisser et al., ACCV 2012 (ADD). Computed exactly for all points of a frame at once.
+    Source: Hinterstoisser et al., ACCV 2012 (ADD). Computed exactly for all points of a frame at
+        once.
 
     Args:
         estimate: (frame, 4, 4) or (4, 4) estimated `T_world_object`.
@@ -30,7 +31,8 @@ def average_distance(estimate: Array, truth: Array, points: Array) -> Array:
 def rotation_angle(rotation: Array) -> Array:
     """Angle of rotation matrices (..., 3, 3), rad in [0, pi].
 
-    Uses atan2 of the antisymmetric part against the trace: accurate for small angles too, where arccos
+    Uses atan2 of the antisymmetric part against the trace: accurate for small angles too, where
+        arccos
     of the trace loses half of the digits.
     """
     antisymmetric = np.stack(

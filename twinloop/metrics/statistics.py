@@ -14,7 +14,8 @@ Z_95 = 1.959963984540054
 def wilson_interval(successes: int, trials: int, z: float = Z_95) -> tuple[float, float]:
     """Wilson score interval of a binomial proportion.
 
-    Source: Wilson, J. Am. Stat. Assoc. 22 (1927) 209. Unlike the normal approximation it stays inside
+    Source: Wilson, J. Am. Stat. Assoc. 22 (1927) 209. Unlike the normal approximation it stays
+        inside
     [0, 1] and is not empty at k = 0 or k = n, which small robot experiments hit often.
 
     Args:

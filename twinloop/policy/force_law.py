@@ -1,8 +1,10 @@
 """How hard to squeeze: grip force from mass, friction and their uncertainty.
 
-Two laws stand here. `friction_law` is ours: a grasp from two opposing sides holds an object of mass m by
+Two laws stand here. `friction_law` is ours: a grasp from two opposing sides holds an object of mass
+m by
 friction alone when each side presses with F >= m g / (2 mu); with a margin S, F = S m g / (2 mu).
-`paper_law` is the published one, f = m g / n at each of n contacts; it ignores friction, so its two sides
+`paper_law` is the published one, f = m g / n at each of n contacts; it ignores friction, so its two
+sides
 can carry only mu m g, and it lifts only where mu >= 1. It is kept as a named baseline.
 """
 
@@ -68,7 +70,9 @@ def paper_law(mass: float, contacts: int) -> GripForce:
     """
     _require_positive("mass (kg)", mass)
     if contacts < 2:
-        raise InputError(f"paper's force law: {contacts} contacts; expected at least 2 to oppose each other")
+        raise InputError(
+            f"paper's force law: {contacts} contacts; expected at least 2 to oppose each other"
+        )
     per_contact = mass * GRAVITY / contacts
     return GripForce("paper", per_contact * contacts / 2.0, mass, float("nan"))
 
@@ -81,7 +85,8 @@ def position_only_law() -> GripForce:
 def upper_load(mass: Array, friction: Array, risk: float) -> float:
     """Load m/mu that is exceeded with probability `risk` under posterior samples, kg.
 
-    The samples are taken together (mass and friction of the same draw), so their correlation counts.
+    The samples are taken together (mass and friction of the same draw), so their correlation
+    counts.
 
     Args:
         mass: (sample,) kg, > 0.
@@ -108,14 +113,15 @@ def upper_load(mass: Array, friction: Array, risk: float) -> float:
     return float(np.quantile(mass / friction, 1.0 - risk))
 
 
-def distribute(
-    points: Array, normals: Array, side_force: float, closing: Array
-) -> Array:
+def distribute(points: Array, normals: Array, side_force: float, closing: Array) -> Array:
     """Normal force of each finger such that the sides balance and do not turn the object.
 
-    Minimises the sum of squared forces subject to: each side's sum equals `side_force` along the closing
-    direction, and the moments of the two sides about the closing line cancel. Non-negative least squares
-    with heavily weighted balance rows, so a grasp that cannot balance gets the nearest feasible answer.
+    Minimises the sum of squared forces subject to: each side's sum equals `side_force` along the
+        closing
+    direction, and the moments of the two sides about the closing line cancel. Non-negative least
+    squares
+    with heavily weighted balance rows, so a grasp that cannot balance gets the nearest feasible
+    answer.
 
     Args:
         points: (tip, 3) contact points in any frame, m.

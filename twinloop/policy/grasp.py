@@ -1,6 +1,7 @@
 """Top-down grasps on a mesh: where the pads touch, and the hand posture that puts them there.
 
-Frames: object frame with z up at rest; the closing direction runs from the three-finger side to the thumb
+Frames: object frame with z up at rest; the closing direction runs from the three-finger side to the
+thumb
 side and is the wrist's x axis, the lateral direction is the wrist's y axis, the palm looks down -z.
 """
 
@@ -168,7 +169,8 @@ def solve_grasp(
         rest_height: height of the table in the object frame (lowest vertex), m.
 
     Returns:
-        The grasp with the wrist height that costs least, or None where no posture keeps the palm off the
+        The grasp with the wrist height that costs least, or None where no posture keeps the palm
+        off the
         object and the fingers off the table.
     """
     placed = place_pads(surface, kinematics, request)
@@ -305,7 +307,8 @@ def _link_depth(
                 points.append(poses[geom.link][:, :3, :3] @ middle + poses[geom.link][:, :3, 3])
     stacked = np.stack(points, axis=1)
     world = np.einsum("wij,wpj->wpi", wrists[:, :3, :3], stacked) + wrists[:, None, :3, 3]
-    # A link axis nearer than its radius is a collision; unsigned distance suffices to see it coming.
+    # A link axis nearer than its radius is a collision; unsigned distance suffices to see it
+    # coming.
     distance = surface.closest(world.reshape(-1, 3)).distance.reshape(len(wrists), -1)
     depth: Array = np.maximum(0.0085 - distance, 0.0).max(axis=1)
     return depth

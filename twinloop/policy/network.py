@@ -1,9 +1,13 @@
 """Force-aware grasp network: object points and identified physics in, joints, wrist, contacts and force out.
 
-The heads follow the paper (16 joints, 2 contact constraints, 1 force), with two repairs. Coordinates are
-divided by the hand's size before the positional encoding, because in metres the published encoding is
-nearly constant over a hand-sized object. The force head predicts a *load factor* a = F mu / (m g), which
-depends on geometry and on how wide the intervals are but not on the mass itself, so that the force is
+The heads follow the paper (16 joints, 2 contact constraints, 1 force), with two repairs.
+Coordinates are
+divided by the hand's size before the positional encoding, because in metres the published encoding
+is
+nearly constant over a hand-sized object. The force head predicts a *load factor* a = F mu / (m g),
+which
+depends on geometry and on how wide the intervals are but not on the mass itself, so that the force
+is
 exactly proportional to m / mu and needs no example of a new mass.
 """
 
@@ -58,7 +62,7 @@ class Physics:
 
     @property
     def load(self) -> float:
-        """m g / mu of the point values, N: the unit of the load factor."""
+        """M g / mu of the point values, N: the unit of the load factor."""
         return self.mass * GRAVITY / self.friction
 
 

@@ -1,7 +1,9 @@
 """Run one grasp in a MuJoCo world: approach from above, close until touch, squeeze, lift, hold.
 
-The executor works on any `MjModel` that holds the robot under its own names, and acts on what a real
-robot measures only: joint positions and efforts. Object pose and contacts are read for scoring alone.
+The executor works on any `MjModel` that holds the robot under its own names, and acts on what a
+real
+robot measures only: joint positions and efforts. Object pose and contacts are read for scoring
+alone.
 """
 
 from __future__ import annotations
@@ -113,7 +115,9 @@ class Controller:
         self.robot, self.arm, self.hand = kinematics.model, kinematics.arm, kinematics.hand
         T_base_wrist = se3.inverse(world.base) @ level(believed) @ grasp.T_object_wrist
         self.arm_goal = kinematics.arm_for_wrist(T_base_wrist)
-        self.arm_start = kinematics.arm_for_wrist(self._raised(T_base_wrist, settings.approach_height))
+        self.arm_start = kinematics.arm_for_wrist(
+            self._raised(T_base_wrist, settings.approach_height)
+        )
         self.arm_lift = kinematics.arm_for_wrist(self._raised(T_base_wrist, settings.lift))
         # The expected weight bends the arm's spring: command the sag away beforehand.
         up = np.array([abs(self.robot.joints[i].axis[2]) > 0.9 for i in self.arm])
@@ -205,7 +209,9 @@ class Controller:
         torque = np.einsum("tin,ti->n", jacobian, pressed)
         limit = self.robot.effort_limits[self.hand]
         if ramp >= 1.0:
-            self.saturated.update(self.robot.joint_names[i] for i in self.hand[np.abs(torque) >= limit])
+            self.saturated.update(
+                self.robot.joint_names[i] for i in self.hand[np.abs(torque) >= limit]
+            )
         torque = np.clip(torque, -limit, limit)
         self.command[self.hand] = self.held + torque / self._stiffness(self.hand)
 
@@ -226,7 +232,8 @@ def execute(
         grasp: what to do, in the object frame.
         squeeze: forces to press with, ordered as the robot's tips.
         T_world_object: (4, 4) where the object's body really stands in this world.
-        believed: (4, 4) where the policy thinks its object frame stands; the true pose if None. Also
+        believed: (4, 4) where the policy thinks its object frame stands; the true pose if None.
+            Also
             carries a known difference between the world's object frame and the policy's.
         settings: times and thresholds.
         on_frame: called once per control step (for pictures).
@@ -308,7 +315,8 @@ def _ease(part: float) -> float:
 def _felt_forces(jacobian: Array, effort: Array, direction: Array) -> Array:
     """Force of each pad along its direction that explains the joint efforts, (tip,) N.
 
-    Least squares of J^T f = tau per finger (three unknowns, four joints), projected on the direction.
+    Least squares of J^T f = tau per finger (three unknowns, four joints), projected on the
+    direction.
     """
     gram = jacobian @ np.swapaxes(jacobian, 1, 2) + 1e-8 * np.eye(3)
     force = np.linalg.solve(gram, (jacobian @ effort)[..., None])[..., 0]

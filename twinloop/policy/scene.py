@@ -42,8 +42,10 @@ class ObjectModel:
 def physical_inertia(inertia: Array, mass: float) -> Array:
     """Nearest inertia that a solid body can have: symmetric, positive, triangle inequality.
 
-    An estimate may break these rules within its error; MuJoCo refuses it then. Principal moments are
-    I_k = S - s_k with second moments s_k of the mass, so it suffices that no s_k is below a small floor.
+    An estimate may break these rules within its error; MuJoCo refuses it then. Principal moments
+    are
+    I_k = S - s_k with second moments s_k of the mass, so it suffices that no s_k is below a small
+    floor.
 
     Args:
         inertia: (3, 3) kg m2.
@@ -63,7 +65,8 @@ def add_object(spec: mujoco.MjSpec, model: ObjectModel, tip_friction: float | No
         spec: world, changed in place.
         model: the object.
         tip_friction: coefficient between finger pads and the object; None leaves MuJoCo's rule, the
-            larger of the two surfaces'. Otherwise the value holds for *every* contact of the object.
+            larger of the two surfaces'. Otherwise the value holds for *every* contact of the
+            object.
 
     Raises:
         InputError: no parts, or a part of fewer than four vertices.

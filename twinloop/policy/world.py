@@ -17,7 +17,8 @@ class World:
     """A compiled model seen through the robot's names.
 
     Args:
-        model: compiled world with the robot's joints, actuators (named as the joints) and tip sites.
+        model: compiled world with the robot's joints, actuators (named as the joints) and tip
+            sites.
         kinematics: the robot's hand.
         base: (4, 4) `T_world_base` of the robot in this world.
         body: name of the object's body, which has a free joint.
@@ -104,7 +105,8 @@ class World:
 def level(T_world_object: Array) -> Array:
     """The same pose with z straight up: position kept, yaw of the object's x axis kept.
 
-    The arm carries the palm parallel to the table, so a small tilt of a tracked pose must not reach it.
+    The arm carries the palm parallel to the table, so a small tilt of a tracked pose must not reach
+    it.
     """
     yaw = np.arctan2(T_world_object[1, 0], T_world_object[0, 0])
     result = np.eye(4)

@@ -1,0 +1,1 @@
+"""From the human demonstration to the robot hand."""

@@ -1,0 +1,100 @@
+"""Read a demonstration capture: hand keypoints and the object's motion, `raw/demo`."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from twinloop.errors import InputError
+from twinloop.geometry import quaternion, se3
+
+Array = NDArray[np.float64]
+_COLUMNS = ("time", "x", "y", "z", "qw", "qx", "qy", "qz")
+
+
+@dataclass(frozen=True)
+class Demonstration:
+    """A demonstration in the world of its capture.
+
+    Attributes:
+        time: (frame,) s.
+        keypoints: (frame, 21, 3) hand in the world, m, MediaPipe order.
+        handedness: "right" or "left".
+        motion_time: (pose,) s.
+        motion: (pose, 4, 4) `T_world_scanworld`: carries the object from where it stood in the scan
+            to
+            where it is now, so `T_world_object = motion @ T_scanworld_object`.
+    """
+
+    time: Array
+    keypoints: Array
+    handedness: str
+    motion_time: Array
+    motion: Array
+
+
+def read_demonstration(folder: Path) -> Demonstration:
+    """Read `hand.npz` and `object_motion.csv` of a demonstration folder.
+
+    Raises:
+        InputError: a file or array is missing or damaged; names file, array and what is expected.
+    """
+    time, keypoints, handedness = _read_hand(folder / "hand.npz")
+    motion_time, motion = _read_motion(folder / "object_motion.csv")
+    return Demonstration(time, keypoints, handedness, motion_time, motion)
+
+
+def _read_hand(path: Path) -> tuple[Array, Array, str]:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            missing = {"time", "keypoints"} - set(archive.files)
+            if missing:
+                raise InputError(
+                    f"{path}: arrays {sorted(missing)} are missing, found {sorted(archive.files)}; "
+                    "expected `time` (frames,) s and `keypoints` (frames, 21, 3) m"
+                )
+            time = np.asarray(archive["time"], dtype=np.float64)
+            keypoints = np.asarray(archive["keypoints"], dtype=np.float64)
+            hand = str(archive["handedness"]) if "handedness" in archive.files else "right"
+    except FileNotFoundError:
+        raise InputError(f"{path} does not exist; a demonstration needs hand keypoints") from None
+    except (ValueError, OSError, EOFError) as error:
+        raise InputError(f"{path} cannot be read as numbers without pickle: {error}") from error
+    if hand not in ("right", "left"):
+        raise InputError(f"{path}: handedness is {hand!r}, expected 'right' or 'left'")
+    return time, keypoints, hand
+
+
+def _read_motion(path: Path) -> tuple[Array, Array]:
+    try:
+        with path.open(newline="", encoding="utf-8") as handle:
+            reader = csv.DictReader(handle)
+            header = tuple(reader.fieldnames or ())
+            absent = [name for name in _COLUMNS if name not in header]
+            if absent:
+                raise InputError(f"{path}: columns {absent} are missing; expected {list(_COLUMNS)}")
+            rows = [[float(row[name]) for name in _COLUMNS] for row in reader]
+    except FileNotFoundError:
+        raise InputError(
+            f"{path} does not exist; a demonstration needs the object's motion (columns {_COLUMNS})"
+        ) from None
+    except (ValueError, TypeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: not a table of numbers: {error}") from error
+    table = np.array(rows, dtype=np.float64).reshape(-1, len(_COLUMNS))
+    if len(table) == 0 or not np.isfinite(table).all():
+        raise InputError(f"{path}: {len(table)} rows, some not finite; expected at least one pose")
+    if (np.diff(table[:, 0]) <= 0).any():
+        row = int(np.argmax(np.diff(table[:, 0]) <= 0)) + 2
+        raise InputError(f"{path}: time of row {row} does not increase")
+    norm = np.linalg.norm(table[:, 4:], axis=1)
+    if (np.abs(norm - 1.0) > 1e-2).any():
+        row = int(np.argmax(np.abs(norm - 1.0))) + 1
+        raise InputError(
+            f"{path}: quaternion of row {row} has norm {norm[row - 1]:.4f}, expected 1"
+        )
+    wxyz = quaternion.normalize(table[:, 4:])
+    return table[:, 0], se3.from_position_quaternion(table[:, 1:4], wxyz)
