@@ -26,7 +26,8 @@ import mujoco  # isort: skip  after twinloop.lab.render, which chooses the GL fi
 
 Array = NDArray[np.float64]
 BLUR_STEP = 1.2  # px
-TAG_PIXELS = 34.0  # a 36h11 tag has 8 cells; seen at 30 degrees this leaves 2 px per cell
+RINGS = 2
+TAG_PIXELS = 24.0  # a 36h11 tag has 8 cells, so 3 px per cell seen from straight above
 
 
 class ScanSettings(BaseModel):
@@ -35,7 +36,9 @@ class ScanSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     frames: Annotated[int, Field(ge=4, le=2000, description="video frames")] = 168
-    fps: Annotated[float, Field(gt=0, description="frames per second")] = 10.0
+    duration: Annotated[
+        float, Field(gt=0, description="length of the film, s; slow, so that blur stays small")
+    ] = 16.8
     width: Annotated[int, Field(ge=64, description="px, upright")] = 480
     height: Annotated[int, Field(ge=64, description="px, upright")] = 848
     turns: Annotated[float, Field(gt=0, description="turns around the object")] = 3.0
@@ -80,8 +83,8 @@ def scan_board(
     """
     radius = 0.5 * float(np.linalg.norm(item.size))
     foot = 0.5 * float(np.linalg.norm(item.size[:2]))
-    size = round(float(tag_size or max(min(max(0.42 * radius, 0.012), 0.04), smallest)), 3)
-    return ring_layout(foot + 0.012, size, rings=2 if size < 0.6 * radius else 1)
+    size = round(float(tag_size or max(min(max(0.31 * radius, 0.012), 0.04), smallest)), 3)
+    return ring_layout(foot + 0.012, size, rings=RINGS)
 
 
 def scan_scene(
@@ -119,7 +122,7 @@ class PhonePath:
         self, centre: Array, distance: float, settings: ScanSettings, rng: np.random.Generator
     ) -> None:
         self.centre, self.distance, self.settings = centre, distance, settings
-        self.duration = settings.frames / settings.fps
+        self.duration = settings.duration
         self.start = rng.uniform(0.0, 2.0 * np.pi)
         self.sense = 1.0 if rng.random() < 0.5 else -1.0
         self.frequency = rng.uniform(0.25, 0.9, (6, 3))
@@ -183,8 +186,9 @@ def shoot_scan(
     centre = T_world_labobject[:3, 3] + np.array([0.0, 0.0, 0.48 * float(item.size[2])])
     layout = scan_board(item, TAG_PIXELS * distance / camera.intrinsics[0], settings.tag_size)
     path = PhonePath(centre, distance, settings, rng)
-    jitter = rng.uniform(-0.02, 0.02, settings.frames) / settings.fps
-    times = np.round((np.arange(settings.frames) / settings.fps + jitter) * 90000) / 90000
+    rate = settings.frames / settings.duration
+    jitter = rng.uniform(-0.02, 0.02, settings.frames)
+    times = np.round((np.arange(settings.frames) + jitter) / rate * 90000) / 90000
     times = times - times[0]
     sensor = Sensor(noise.image, noise.exposure)
     gains = sensor.gains(settings.frames, rng)
@@ -204,9 +208,7 @@ def shoot_scan(
                 exposure = photo.expose((data, pose) for pose in poses)
                 yield sensor.develop(exposure, gain, rng)
 
-        write_video(
-            out / "video.mp4", frames(), times, rate=settings.fps, rotation=settings.rotation
-        )
+        write_video(out / "video.mp4", frames(), times, rate=rate, rotation=settings.rotation)
     write_board_yaml(out / "board.yaml", layout, np.eye(4))
     return ScanTruth(
         camera, times, np.stack([path.pose(t) for t in times]), T_world_labobject, layout
