@@ -7,14 +7,13 @@ stops the others nor costs its own finished stages.
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import re
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +25,7 @@ from pipelines.graph import Graph, check_closure, read_graph
 from pipelines.lock import project_lock
 from pipelines.merge import Finished, merge
 from pipelines.process import Supervisor, dvc
+from pipelines.suggest import unknown
 from pipelines.workspace import (
     Workspace,
     Workspaces,
@@ -298,9 +298,9 @@ def salvage(graph: Graph, emit: Emit = silent) -> list[str]:
     return names
 
 
-def read_status(root: Path) -> dict[str, Any]:
+def read_status(root: Path, extra: Mapping[str, str] | None = None) -> dict[str, Any]:
     """What ``dvc status`` finds changed, by ``stage@object`` or ``.dvc`` file."""
-    text = dvc(root, "status", "--json").strip()
+    text = dvc(root, "status", "--json", extra=extra).strip()
     return dict(json.loads(text)) if text else {}
 
 
@@ -347,16 +347,6 @@ def choose(graph: Graph, names: list[str] | None) -> list[str]:
         if name not in graph.objects:
             raise InputError(unknown("object", name, graph.objects))
     return list(dict.fromkeys(names)) if names else list(graph.objects)
-
-
-def unknown(kind: str, name: str, known: Iterable[str]) -> str:
-    """Sentence about a name that does not exist, with the closest ones that do."""
-    known = list(known)
-    close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-    hint = (
-        f"Did you mean {' or '.join(close)}?" if close else f"Known: {', '.join(known) or 'none'}."
-    )
-    return f"unknown {kind} {name!r}. {hint}"
 
 
 def new_log_folder(root: Path) -> Path:

@@ -114,7 +114,12 @@ class Miniature:
         """Run a command in the project; ``python`` means this interpreter."""
         words = [sys.executable if a == "python" else a for a in args]
         done = subprocess.run(
-            words, cwd=self.root, env=self.environment(), text=True, capture_output=True, check=False
+            words,
+            cwd=self.root,
+            env=self.environment(),
+            text=True,
+            capture_output=True,
+            check=False,
         )
         assert code is None or done.returncode == code, done.stdout + done.stderr
         return done

@@ -1,0 +1,277 @@
+"""Add, remove and rename objects: folder, card, raw captures in DVC, entry in the list."""
+
+from __future__ import annotations
+
+import io
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+
+from pipelines.graph import OBJECTS_FILE, read_graph, read_yaml
+from pipelines.lock import LOCK_FILE, project_lock, read_entries, write_entries, write_text
+from pipelines.process import dvc
+from pipelines.suggest import unknown
+from twinloop.card import NAME, STAGES, ObjectCard
+from twinloop.errors import InputError
+
+PARTS = ("scan", "push", "demo")
+"""Folders of a capture."""
+
+REQUIRED = {
+    "scan": ("video.mp4", "board.yaml"),
+    "push": ("camera.yaml", "board.yaml", "robot.yaml", "pushes.yaml"),
+    "demo": ("video.mp4", "camera.yaml", "board.yaml", "hand.npz", "object_motion.csv"),
+}
+"""Files that each folder of a capture must hold (docs/captures.md says what is in them)."""
+
+PER_PUSH = ("video.mp4", ("robot.mcap", "robot.csv"))
+"""Files of each push; of a tuple, one is enough."""
+
+PRESETS = Path("twinloop") / "lab" / "presets"
+
+REFERENCE = """# What is known of the object from elsewhere (a scale, a data sheet).
+# Only `evaluate` reads it.
+# mass: {value: 0.365, std: 0.001, source: kitchen scale}   # kg
+{}
+"""
+
+LAB_REFERENCE = """# A lab object: its truth is truth/lab, made by stage `lab`.
+# Only `evaluate` reads it.
+{}
+"""
+
+
+@dataclass(frozen=True)
+class NewObject:
+    """What ``twinloop add`` was told."""
+
+    name: str
+    license: str
+    captures: dict[str, Path]
+    """Folder by part; empty for a lab object."""
+    preset: str = ""
+    """Preset of the lab; "" for a real object."""
+    seed: int = 0
+    title: str = ""
+    reference: Path | None = None
+    """YAML with known values of a real object."""
+
+
+def add(root: Path, new: NewObject) -> list[str]:
+    """Add an object; returns sentences about what was done.
+
+    The entry in the list comes last: when anything fails, the project is as it was.
+
+    Raises:
+        InputError: Name taken or not allowed, unknown preset, or captures that lack files.
+    """
+    with project_lock(root, "twinloop add"):
+        graph = read_graph(root)
+        _check_name(root, new.name)
+        card = _card(new)
+        target = root / "datasets" / new.name
+        if new.preset:
+            _check_preset(root, new.preset)
+        else:
+            check_captures(new.captures)
+        try:
+            write(target / "object.yaml", card)
+            if new.preset:
+                write(target / "lab.yaml", _recipe(new))
+                write(target / "truth" / "reference.yaml", LAB_REFERENCE)
+            else:
+                reference = new.reference.read_text() if new.reference else REFERENCE
+                write(target / "truth" / "reference.yaml", reference)
+                for part in PARTS:
+                    shutil.copytree(new.captures[part], target / "raw" / part)
+                dvc(root, "add", "-q", *(f"datasets/{new.name}/raw/{part}" for part in PARTS))
+        except BaseException:
+            shutil.rmtree(target, ignore_errors=True)
+            raise
+        lists = {"objects": [*graph.objects, new.name]}
+        if new.preset:
+            lists["lab_objects"] = [*graph.lists.get("lab_objects", ()), new.name]
+        _write_lists(root, lists)
+    made = f"made in the lab from preset {new.preset}" if new.preset else "raw captures in DVC"
+    return [
+        f"datasets/{new.name}/ added ({made}).",
+        f"Look at datasets/{new.name}/object.yaml, then build it: twinloop run {new.name}",
+        f"Keep it: git add datasets/{new.name} {OBJECTS_FILE} && git commit",
+    ]
+
+
+def remove(root: Path, name: str, *, keep_files: bool = False) -> list[str]:
+    """Remove an object from the lists and ``dvc.lock``, and its folder unless ``keep_files``.
+
+    Raises:
+        InputError: There is no such object.
+    """
+    with project_lock(root, "twinloop remove"):
+        graph = read_graph(root)
+        if name not in graph.objects:
+            raise InputError(unknown("object", name, graph.objects))
+        _write_lists(root, {k: [n for n in v if n != name] for k, v in graph.lists.items()})
+        _drop_entries(root, name)
+        if not keep_files:
+            shutil.rmtree(root / "datasets" / name)
+    return [
+        f"{name} removed from {OBJECTS_FILE} and {LOCK_FILE}.",
+        "Its results stay in DVC's cache until `dvc gc --workspace`; until then "
+        "`git checkout` and `dvc checkout` bring it back.",
+    ]
+
+
+def rename(root: Path, old: str, new: str) -> list[str]:
+    """Rename an object: folder, card, list entries. Captures stay, results are built anew.
+
+    Results carry the object's name in their attributes, so those of the old name do not fit.
+
+    Raises:
+        InputError: No such object, or the new name is taken or not allowed.
+    """
+    with project_lock(root, "twinloop rename"):
+        graph = read_graph(root)
+        if old not in graph.objects:
+            raise InputError(unknown("object", old, graph.objects))
+        _check_name(root, new)
+        folder = root / "datasets" / old
+        card = folder / "object.yaml"
+        content, yaml = _load(card)
+        content["name"] = new
+        (folder).rename(root / "datasets" / new)
+        write_text(root / "datasets" / new / "object.yaml", _dump(content, yaml))
+        lists = {key: [new if n == old else n for n in names] for key, names in graph.lists.items()}
+        _write_lists(root, lists)
+        _drop_entries(root, old)
+    return [
+        f"{old} is now {new}; its captures moved along.",
+        f"Results carry the name, so they are built anew: twinloop run {new}",
+    ]
+
+
+def check_captures(captures: dict[str, Path]) -> None:
+    """Check that the folders of a capture hold what the stages read; all faults at once.
+
+    Raises:
+        InputError: A folder or file is missing.
+    """
+    faults: list[str] = []
+    for part in PARTS:
+        folder = captures.get(part)
+        if folder is None:
+            faults.append(f"--{part} is missing: a folder with {', '.join(REQUIRED[part])}")
+        elif not folder.is_dir():
+            faults.append(f"--{part} {folder}: not a folder")
+        else:
+            faults += [
+                f"--{part} {folder}: {name} is missing"
+                for name in REQUIRED[part]
+                if not (folder / name).is_file()
+            ]
+    if not faults:
+        faults += _check_pushes(captures["push"])
+    if faults:
+        raise InputError(
+            "the captures are not complete:\n  " + "\n  ".join(faults) + "\n"
+            "docs/captures.md says what each file holds."
+        )
+
+
+def _check_pushes(folder: Path) -> list[str]:
+    listed = read_yaml(folder / "pushes.yaml")
+    pushes = listed.get("pushes") if isinstance(listed, dict) else None
+    if not isinstance(pushes, list) or not pushes:
+        return [f"{folder / 'pushes.yaml'}: expected a list `pushes:` of at least one push"]
+    faults: list[str] = []
+    for index, push in enumerate(pushes):
+        name = push.get("name") if isinstance(push, dict) else None
+        if not isinstance(name, str) or Path(name).name != name:
+            faults.append(f"{folder / 'pushes.yaml'}: push {index} has no valid `name`")
+            continue
+        for wanted in PER_PUSH:
+            options = (wanted,) if isinstance(wanted, str) else wanted
+            if not any((folder / name / option).is_file() for option in options):
+                faults.append(f"{folder / name}: {' or '.join(options)} is missing")
+    return faults
+
+
+def write(path: Path, text: str) -> None:
+    """Write a new file and the folders above it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_text(path, text)
+
+
+def _check_name(root: Path, name: str) -> None:
+    if not NAME.fullmatch(name):
+        raise InputError(
+            f"{name!r} cannot name an object: a lower-case letter, then letters, digits or _."
+        )
+    if (root / "datasets" / name).exists():
+        raise InputError(f"datasets/{name} exists already; `twinloop remove {name}` or rename it.")
+
+
+def _check_preset(root: Path, preset: str) -> None:
+    known = sorted(path.stem for path in (root / PRESETS).glob("*.yaml"))
+    if preset not in known:
+        raise InputError(unknown("lab preset", preset, known))
+
+
+def _card(new: NewObject) -> str:
+    try:
+        card = ObjectCard(name=new.name, license=new.license, title=new.title)
+    except ValueError as error:
+        raise InputError(f"--license {new.license!r}: {error}") from error
+    head = {"name": card.name, "title": card.title, "license": card.license}
+    text = _dump(head, YAML())
+    text += 'description: ""\nauthors: []\ntags: []\n'
+    text += "# Parameters of single stages that differ from params.yaml, for example\n"
+    text += "#   identify: {iterations: 200}\noverrides:\n"
+    return text + "".join(f"  {stage}: {{}}\n" for stage in STAGES)
+
+
+def _recipe(new: NewObject) -> str:
+    return (
+        "# The hidden truth: only the lab and the evaluation read it. Any field of the preset\n"
+        f"# (twinloop/lab/presets/{new.preset}.yaml) may be given here again with another value.\n"
+        f"preset: {new.preset}\nseed: {new.seed}\n"
+    )
+
+
+def _write_lists(root: Path, lists: dict[str, list[str]]) -> None:
+    """Put new lists into ``objects.yaml``; comments and the order of keys stay."""
+    content, yaml = _load(root / OBJECTS_FILE)
+    for key, names in lists.items():
+        have = content.get(key)
+        if have is None:
+            content[key] = names
+            continue
+        for name in [n for n in have if n not in names]:
+            have.remove(name)
+        for index, name in enumerate(names):
+            if index >= len(have) or have[index] != name:
+                have.insert(index, name)
+    write_text(root / OBJECTS_FILE, _dump(content, yaml))
+
+
+def _drop_entries(root: Path, name: str) -> None:
+    entries = read_entries(root / LOCK_FILE)
+    kept = {key: text for key, text in entries.items() if not key.endswith(f"@{name}")}
+    if kept != entries:
+        write_entries(root / LOCK_FILE, kept)
+
+
+def _load(path: Path) -> tuple[Any, YAML]:
+    yaml = YAML()
+    yaml.indent(mapping=2, sequence=4, offset=2)
+    yaml.width = 100
+    yaml.preserve_quotes = True
+    return yaml.load(path.read_text(encoding="utf-8")) or {}, yaml
+
+
+def _dump(content: Any, yaml: YAML) -> str:
+    stream = io.StringIO()
+    yaml.dump(content, stream)
+    return stream.getvalue()

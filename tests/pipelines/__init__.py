@@ -1,0 +1,1 @@
+"""Tests of the executor, the graph and the flows."""
