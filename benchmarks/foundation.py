@@ -1,0 +1,198 @@
+"""Figures of the frame: the demo object end to end, other objects, times, storage.
+
+Run `python -m benchmarks.foundation`; `--only ROW` for one row.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from benchmarks.project import copy, run
+from benchmarks.rows import Figure, Row, main
+from twinloop.artifacts.schema import ArraySpec, ArtifactSchema, GroupSpec
+from twinloop.artifacts.store import open_artifact, write_artifact
+from twinloop.card import STAGES
+from twinloop.metrics.statistics import wilson_interval
+
+CODE = (
+    "twinloop/**/*",
+    "stages/**/*.py",
+    "dvc.yaml",
+    "params.yaml",
+    "versions.yaml",
+    "datasets/spam/*.yaml",
+)
+OTHERS = ("domino", "letter_a_medium", "ketchup")
+"""Presets beside the demo object: light, concave, heavy. Three, to stay below 30 minutes."""
+
+
+def demo() -> list[Figure]:
+    """The demo object from nothing to report, then again; all its figures."""
+    with tempfile.TemporaryDirectory() as scratch:
+        root = copy(Path(scratch), ["spam"])
+        first = run(["dvc", "repro"], root)
+        again = run(["dvc", "repro"], root)
+        figures = json.loads((root / "datasets/spam/metrics/evaluate.json").read_text())["figures"]
+        files = max(
+            sum(1 for p in store.rglob("*") if p.is_file())
+            for store in (root / "datasets/spam").glob("*.zarr")
+        )
+        provenance = {
+            stage: json.loads((root / f"datasets/spam/provenance/{stage}.json").read_text())
+            for stage in STAGES
+        }
+    result = [
+        Figure("demo object, first `dvc repro`", first, "s", 600.0, "lower", 1),
+        Figure("demo object, `dvc repro` again", again, "s", 10.0, "lower", 1),
+        Figure("most files in one artifact", files, "", 200, "lower", 1),
+    ]
+    result += [
+        Figure(
+            f"stage {stage}, wall time", provenance[stage]["wall_seconds"], "s", None, "lower", 1
+        )
+        for stage in STAGES
+    ]
+    return result + [_figure(f, "spam") for f in figures]
+
+
+def objects() -> list[Figure]:
+    """Other presets through the same chain and params: mass errors and coverage."""
+    errors, covered, known, success, trials = [], 0, 0, 0, 0
+    result: list[Figure] = []
+    for name in OTHERS:
+        with tempfile.TemporaryDirectory() as scratch:
+            root = copy(Path(scratch), [])
+            run(["twinloop", "add", name, "--lab", name, "--license", "CC0-1.0"], root)
+            run(["dvc", "repro"], root)
+            metrics = json.loads((root / f"datasets/{name}/metrics/evaluate.json").read_text())
+        for row in metrics["parameters"]:
+            if row["parameter"] == "mass":
+                errors.append(abs(row["value"] / row["truth"] - 1) * 100)
+            if row["truth"] is not None and row["identifiable"]:
+                known += 1
+                covered += bool(row["low"] <= row["truth"] <= row["high"])
+        result += [_figure(f, name) for f in metrics["figures"]]
+        for f in metrics["figures"]:
+            if f["figure"] == "grasp_success":
+                success += round(f["value"] * f["n"])
+                trials += f["n"]
+    note = f"{len(OTHERS)} presets: {', '.join(OTHERS)}"
+    return [
+        Figure(f"median mass error ({note})", float(np.median(errors)), "%", 15.0, "lower", 3),
+        Figure(
+            "95 % intervals of identified values that cover the truth",
+            covered / known,
+            "",
+            0.9,
+            "higher",
+            known,
+            list(wilson_interval(covered, known)),
+        ),
+        Figure(
+            f"grasp success ({note})",
+            success / trials,
+            "",
+            0.8,
+            "higher",
+            trials,
+            list(wilson_interval(success, trials)),
+        ),
+        *result,
+    ]
+
+
+def _figure(figure: dict[str, Any], name: str) -> Figure:
+    return Figure(
+        f"{name}: {figure['figure']}",
+        figure["value"],
+        figure["unit"],
+        figure["target"],
+        figure["better"],
+        figure["n"],
+        figure.get("interval"),
+    )
+
+
+def tiny() -> list[Figure]:
+    """The tiny object that tests run: its whole chain."""
+    with tempfile.TemporaryDirectory() as scratch:
+        root = copy(Path(scratch), [])
+        run(["twinloop", "add", "tiny", "--lab", "tiny", "--license", "CC0-1.0"], root)
+        wall = run(["dvc", "repro"], root)
+    return [Figure("tiny object, whole chain", wall, "s", 30.0, "lower", 1)]
+
+
+def storage() -> list[Figure]:
+    """Sharded artifacts against one file per frame in DVC, and reading one frame of many."""
+    side, frames = 160, 4000
+    spec = ArraySpec(
+        dims=("frame", "y", "x"),
+        dtype="uint8",
+        units="1",
+        description="noise",
+        chunk={"frame": 1},
+        shard=64,
+    )
+    rng = np.random.default_rng(0)
+    data = xr.Dataset(
+        {"image": (spec.dims, rng.integers(0, 255, (frames, side, side), dtype=np.uint8))}
+    )
+    times = {}
+    with tempfile.TemporaryDirectory() as scratch:
+        root = Path(scratch)
+        run(["git", "init", "-q"], root)
+        run(["dvc", "init", "-q"], root)
+        run(["dvc", "config", "cache.type", "copy"], root)
+        for name, shard in (("sharded", 64), ("unsharded", 1)):
+            kind = ArtifactSchema(
+                name="bench",
+                version="1.0.0",
+                groups={"/": GroupSpec(arrays={"image": spec.model_copy(update={"shard": shard})})},
+            )
+            if shard > 1:
+                write_artifact(root / name, kind, {"/": data})
+            else:
+                data.to_zarr(
+                    root / name,
+                    zarr_format=3,
+                    consolidated=False,
+                    encoding={"image": {"chunks": (1, side, side)}},
+                )
+            run(["dvc", "add", "-q", name], root)
+            shutil.rmtree(root / name)
+            times[name] = run(["dvc", "checkout", "-q", f"{name}.dvc"], root)
+            if shard > 1:
+                started = time.perf_counter()
+                open_artifact(root / name, kind)["image"][frames // 2].to_numpy()
+                times["read"] = time.perf_counter() - started
+    return [
+        Figure(
+            "checkout time, unsharded over sharded (100 MB, 4000 frames)",
+            times["unsharded"] / times["sharded"],
+            "x",
+            None,
+            "higher",
+            1,
+            peer="unsharded Zarr",
+        ),
+        Figure("open an artifact of 4000 frames and read one", times["read"], "s", 1.0, "lower", 1),
+    ]
+
+
+ROWS = [
+    Row("storage", storage, ("twinloop/artifacts/*.py",)),
+    Row("tiny", tiny, CODE),
+    Row("demo", demo, CODE),
+    Row("objects", objects, CODE),
+]
+
+if __name__ == "__main__":
+    main("foundation", Path(__file__), ROWS)
