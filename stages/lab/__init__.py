@@ -1,0 +1,1 @@
+"""Stage `lab`: raw captures of a lab object, and the truth that only `evaluate` reads."""
