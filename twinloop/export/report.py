@@ -10,9 +10,11 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from twinloop.card import STAGES, ObjectCard
+from twinloop.artifacts.kinds.physics import PHYSICS
+from twinloop.artifacts.store import open_artifact
+from twinloop.card import STAGES, ObjectCard, read_card
 from twinloop.errors import InputError
-from twinloop.export.properties import Estimate
+from twinloop.export.properties import Estimate, read_estimates
 
 DATA_FILES = ("templates/report.html",)
 
@@ -65,6 +67,38 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise InputError(f"{path}: expected a JSON object, got {type(content).__name__}.")
     return content
+
+
+def write_report(folder: Path) -> Path:
+    """Write ``report.html`` of the object in ``folder``, with times, and return its path.
+
+    Args:
+        folder: ``datasets/<object>``; stages that have not run yet are left out.
+
+    Raises:
+        InputError: The object's card or a metrics file is missing or damaged.
+        ArtifactError: ``identify.zarr`` is damaged.
+    """
+    metrics, plots = collect(folder)
+    if not metrics:
+        raise InputError(f"{folder} has no metrics yet; build it with `dvc repro` first.")
+    estimates: tuple[Estimate, ...] = ()
+    pose_only: tuple[Estimate, ...] = ()
+    if (folder / "identify.zarr").is_dir():
+        physics = open_artifact(folder / "identify.zarr", PHYSICS)
+        estimates, pose_only = read_estimates(physics), read_estimates(physics, "pose_only")
+    times = {
+        stage: read_json(path)
+        for stage in STAGES
+        if (path := folder / "provenance" / f"{stage}.json").is_file()
+    }
+    card = read_card(folder / "object.yaml")
+    html = render(ReportData(card, metrics, plots, estimates, pose_only, times))
+    path = folder / "report.html"
+    fresh = path.with_name(".report.html.tmp")
+    fresh.write_text(html)
+    fresh.replace(path)
+    return path
 
 
 def render(data: ReportData) -> str:
