@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from twinloop.errors import InputError
-from twinloop.lab import shapes
+from twinloop.lab.catalogue import BUILDERS
 from twinloop.lab.mass import Moments, ball_moments, contents_moments, shell_moments
+from twinloop.lab.mesh_file import load_shape
 from twinloop.lab.shapes import Array, Faces, Part, Shape
 from twinloop.lab.spec import LabSpec
 from twinloop.lab.texture import paint, unwrap
@@ -44,18 +43,12 @@ class LabObject:
         return np.asarray(np.ptp(self.vertices, axis=0))
 
 
-Builder = Callable[[tuple[float, float, float]], Shape]
-BUILDERS: dict[str, Builder] = {
-    "rounded_box": lambda size: shapes.rounded_box(size, 0.12 * min(size)),
-}
-
-
 def build_object(spec: LabSpec, name: str, folder: Path | None = None) -> LabObject:
     """Build the object of a recipe; ``folder`` is where a mesh file of the recipe lies.
 
     Raises InputError where the shape is unknown or the mesh file is missing, open or degenerate.
     """
-    shape = _shape(spec, folder)
+    shape = build_shape(spec, folder)
     moments = mass_moments(spec, shape)
     atlas = unwrap(shape.vertices, shape.faces)
     return LabObject(
@@ -93,9 +86,10 @@ def mass_moments(spec: LabSpec, shape: Shape) -> Moments:
     return total
 
 
-def _shape(spec: LabSpec, folder: Path | None) -> Shape:
-    """The recipe's shape, built or read."""
+def build_shape(spec: LabSpec, folder: Path | None = None) -> Shape:
+    """The recipe's shape, built or read from its mesh file in ``folder``."""
     if spec.shape == "mesh":
-        raise InputError("shape: mesh is not built yet")
+        assert spec.mesh is not None
+        return load_shape((folder or Path()) / spec.mesh, spec.size)
     assert spec.size is not None
     return BUILDERS[spec.shape](spec.size)

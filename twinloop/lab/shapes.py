@@ -70,13 +70,14 @@ def rounded_box(size: Sequence[float], radius: float, segments: int = 3) -> Shap
 
 def revolve(
     profile: Sequence[tuple[float, float]],
-    size: Sequence[float],
+    size: Sequence[float] | None,
     segments: int = 32,
     breaks: Sequence[int] = (),
     phase: float = 0.0,
 ) -> Shape:
-    """Solid of revolution about z, stretched to the bounding box ``size`` (so ellipses are possible).
+    """Solid of revolution about z, stretched to the bounding box ``size`` (ellipses are possible).
 
+    size: x, y, z in m; None keeps the profile's own measures.
     profile: (radius, height) from bottom to top, any units; the mesh is closed with flat ends.
     breaks: indices into the profile where a convex piece ends and the next begins.
     phase: angle of the first column, as a share of one step.
@@ -101,7 +102,8 @@ def revolve(
             faces.append((a + i, a + j, b + j))
             faces.append((a + i, b + j, b + i))
     vertices = grounded(vertices)
-    vertices = vertices * (np.asarray(size, dtype=np.float64) / np.ptp(vertices, axis=0))
+    if size is not None:
+        vertices = vertices * (np.asarray(size, dtype=np.float64) / np.ptp(vertices, axis=0))
     stops = [0, *breaks, len(curve) - 1]
     rings = vertices[:-2].reshape(len(curve), segments, 3)
     parts = [
@@ -139,3 +141,69 @@ def extrude(
     return Shape(
         vertices - shift, np.asarray(faces, dtype=np.int32), [(v - shift, f) for v, f in parts]
     )
+
+
+def studded_brick(size: Sequence[float], columns: int = 2, rows: int = 4, sides: int = 12) -> Shape:
+    """A toy brick that stands on its end: studs on the -y face, ``columns`` along x, ``rows`` along z.
+
+    size: bounding box with the studs. Studs are 0.6 of a cell wide and take 18 % of the thickness.
+    """
+    width, thickness, height = size
+    stud = 0.18 * thickness
+    depth = thickness - stud
+    cell = np.array([width / columns, height / rows])
+    points = np.array(
+        [
+            (i * cell[0] - 0.5 * width, j * cell[1])
+            for j in range(rows + 1)
+            for i in range(columns + 1)
+        ]
+    )
+    cells = [
+        (a, a + 1, a + columns + 2, a + columns + 1)
+        for a in (j * (columns + 1) + i for j in range(rows) for i in range(columns))
+    ]
+    corners = (0, columns, len(points) - 1, len(points) - 1 - columns)
+    plate = extrude(points, cells, depth, [corners])
+    y = -0.5 * depth
+    is_front = (plate.vertices[plate.faces, 1] < y + 1e-9).all(axis=1)
+    faces = [plate.faces[~is_front]]
+    vertices = [plate.vertices]
+    parts = list(plate.parts)
+    theta = 2.0 * np.pi * np.arange(sides) / sides
+    ring = 0.3 * float(cell.min()) * np.stack([np.cos(theta), np.sin(theta)], axis=-1)
+    for number, quad in enumerate(cells):
+        centre = points[list(quad)].mean(axis=0)
+        flat = ring + centre
+        root = np.column_stack([flat[:, 0], np.full(sides, y), flat[:, 1]])
+        head = root - np.array([0.0, stud, 0.0])
+        first = len(plate.vertices) + number * 2 * sides
+        vertices += [root, head]
+        faces.append(_stud_faces(quad, first, sides))
+        parts.append(convex_hull(np.concatenate([root, head])))
+    shift = np.array([0.0, 0.5 * stud, 0.0])
+    return Shape(
+        np.concatenate(vertices) + shift, np.concatenate(faces), [(v + shift, f) for v, f in parts]
+    )
+
+
+def _stud_faces(quad: Sequence[int], first: int, sides: int) -> Faces:
+    """Faces of one cell: the face around the stud, the stud's wall and its head.
+
+    quad: the cell's corners, counter-clockwise from the low left; first: index of the root ring, which
+    starts at angle 0, followed by the head ring.
+    """
+    quarter = sides // 4
+    root, head = first, first + sides
+    faces: list[tuple[int, int, int]] = []
+    for q in range(4):  # the corner between the directions q and q + 1
+        corner, before = quad[(q + 2) % 4], quad[(q + 1) % 4]
+        faces.append((before, corner, root + q * quarter))
+        for k in range(q * quarter, (q + 1) * quarter):
+            faces.append((root + k, corner, root + (k + 1) % sides))
+    for k in range(sides):
+        n = (k + 1) % sides
+        faces.append((root + k, root + n, head + n))
+        faces.append((root + k, head + n, head + k))
+    faces.extend((head, head + k, head + k + 1) for k in range(1, sides - 1))
+    return np.asarray(faces, dtype=np.int32)
