@@ -122,6 +122,17 @@ class GraspNetwork(nn.Module):
         self.register_buffer("upper", torch.as_tensor(upper, dtype=torch.float32))
         self.register_buffer("wrist_range", torch.as_tensor(WRIST_OFFSET, dtype=torch.float32))
 
+    def initialise(self, generator: torch.Generator) -> None:
+        """Draw all weights from a generator (He for hidden layers, small for the heads)."""
+        heads = {id(self.joints), id(self.wrist), id(self.contacts), id(self.force[-1])}
+        with torch.no_grad():
+            for layer in self.modules():
+                if isinstance(layer, nn.Linear):
+                    gain = 0.1 if id(layer) in heads else 2.0**0.5
+                    spread = gain / layer.in_features**0.5
+                    layer.weight.copy_(spread * torch.randn(layer.weight.shape, generator=generator))
+                    layer.bias.zero_()
+
     def forward(self, points: Tensor, context: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Evaluate a batch.
 

@@ -1,0 +1,1 @@
+"""Force-aware grasp policy from the demonstration and the twin."""

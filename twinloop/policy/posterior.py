@@ -1,0 +1,125 @@
+"""Identified physics as the policy uses it: grip friction, intervals, and worlds drawn from samples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from twinloop.errors import ArtifactError
+from twinloop.policy.network import Physics
+from twinloop.policy.scene import ObjectModel
+
+Array = NDArray[np.float64]
+_INERTIA = (("xx", 0, 0), ("yy", 1, 1), ("zz", 2, 2), ("xy", 0, 1), ("xz", 0, 2), ("yz", 1, 2))
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """Samples of all identified parameters and their summary.
+
+    Attributes:
+        names: parameters, order of the columns.
+        value, low, high: (param,) point values and 95 % intervals, SI.
+        identifiable: (param,) verdicts.
+        samples: (sample, param).
+        grip: name of the parameter used as friction between pads and object.
+        notes: what was assumed, in words.
+    """
+
+    names: tuple[str, ...]
+    value: Array
+    low: Array
+    high: Array
+    identifiable: NDArray[np.bool_]
+    samples: Array
+    grip: str
+    notes: tuple[str, ...]
+
+    def of(self, name: str) -> tuple[float, float, float]:
+        """Value, low, high of a parameter."""
+        i = self.names.index(name)
+        return float(self.value[i]), float(self.low[i]), float(self.high[i])
+
+    def column(self, name: str) -> Array:
+        """(sample,) draws of a parameter."""
+        column: Array = self.samples[:, self.names.index(name)]
+        return column
+
+    def physics(self) -> Physics:
+        """Mass and grip friction with intervals, kept positive."""
+        mass, friction = self.of("mass"), self.of(self.grip)
+        return Physics(
+            mass=mass[0],
+            mass_low=max(mass[1], 0.05 * mass[0]),
+            mass_high=mass[2],
+            friction=friction[0],
+            friction_low=max(friction[1], 0.05 * friction[0]),
+            friction_high=friction[2],
+        )
+
+    def object_model(self, parts: Sequence[Array], sample: int | None = None) -> ObjectModel:
+        """The object with point values (None) or the values of one sample, object frame."""
+        row = self.value if sample is None else self.samples[sample]
+        values = dict(zip(self.names, map(float, row), strict=True))
+        point = dict(zip(self.names, map(float, self.value), strict=True))
+        inertia = np.zeros((3, 3))
+        for key, i, j in _INERTIA:
+            inertia[i, j] = inertia[j, i] = values.get(f"inertia_{key}", 0.0)
+        # A draw from a wide normal may leave what is possible; it is held at a small share then.
+        return ObjectModel(
+            parts=parts,
+            mass=max(values["mass"], 0.1 * point["mass"]),
+            com=np.array([values[f"com_{axis}"] for axis in "xyz"]),
+            inertia=inertia,
+            friction=max(values["friction"], 0.1 * point["friction"]),
+        )
+
+    def grip_friction(self, sample: int | None = None) -> float:
+        """Friction between pads and object of one sample, or the point value."""
+        point = self.of(self.grip)[0]
+        return point if sample is None else max(float(self.column(self.grip)[sample]), 0.1 * point)
+
+
+def read_posterior(tree: xr.DataTree) -> Posterior:
+    """Read the physics artifact.
+
+    Grip friction is `friction_tip` where the data identify it. Where they do not, table friction stands
+    in: rubber pads grip at least as well as the table does, so the force errs on the firm side.
+
+    Raises:
+        ArtifactError: parameters are missing, or there is no sample.
+    """
+    names = tuple(str(name) for name in tree.attrs["parameters"])
+    needed = ["mass", "friction", "com_x", "com_y", "com_z"]
+    missing = [name for name in needed if name not in names]
+    samples = np.asarray(tree["samples"].values, dtype=np.float64)
+    if missing or samples.shape[0] == 0 or samples.shape[1] != len(names):
+        raise ArtifactError(
+            f"identify: parameters {missing} are missing, or samples have shape {samples.shape}; "
+            f"expected one column for each of {list(names)}. Run identify again"
+        )
+    known = np.asarray(tree["identifiable"].values).astype(bool)
+    notes = []
+    grip = "friction"
+    if "friction_tip" in names and known[names.index("friction_tip")]:
+        grip = "friction_tip"
+        notes.append("grip friction: identified fingertip friction")
+    else:
+        notes.append("grip friction: table friction stands in, fingertip friction is unidentifiable")
+    for name in ("mass", "friction"):
+        if not known[names.index(name)]:
+            notes.append(f"{name} is unidentifiable: its prior with the wide interval is used")
+    return Posterior(
+        names=names,
+        value=np.asarray(tree["value"].values, dtype=np.float64),
+        low=np.asarray(tree["low"].values, dtype=np.float64),
+        high=np.asarray(tree["high"].values, dtype=np.float64),
+        identifiable=known,
+        samples=samples,
+        grip=grip,
+        notes=tuple(notes),
+    )
