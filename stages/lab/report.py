@@ -25,7 +25,7 @@ def metrics(out: Path, inputs: Inputs, params: Params) -> dict[str, Any]:
         "pushes": len(pushes),
         "push_frames": sum(node.sizes["frame"] for node in pushes.values()),
         "push_seconds": round(
-            sum(float(np.ptp(node["time"].values)) for node in pushes.values()), 3
+            sum(float(np.ptp(node.to_dataset()["time"].values)) for node in pushes.values()), 3
         ),
     }
 

@@ -1,4 +1,4 @@
-"""Build the object of ``lab.yaml``, film scan, pushes and demonstration, and put the truth apart."""
+"""Build the object of ``lab.yaml``, film scan, pushes and demonstration, lay the truth apart."""
 
 from __future__ import annotations
 

@@ -44,6 +44,9 @@ def _add_geom(body: mujoco.MjsBody, geom: Geom, model: RobotModel, name: str, is
     added.contype, added.conaffinity = ROBOT, 0
     added.condim = 4 if is_pad else 3
     added.friction = [model.tip_friction, 0.003, 0.0001]
+    if is_pad:
+        # Soft rubber: a hard tip on a light finger chatters against anything that slides.
+        added.solref, added.solimp, added.solmix = [0.02, 1.0], [0.6, 0.9, 0.001, 0.5, 2.0], 1e4
 
 
 def add_robot(

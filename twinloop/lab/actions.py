@@ -8,6 +8,7 @@ come from the object's bounding box and surface, never from its hidden mass.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -233,7 +234,7 @@ def flick(robot: RobotModel, push: PushSpec, contact: Contact) -> FloatArray:
 def reach_tips(robot: RobotModel, start: FloatArray, targets: FloatArray) -> FloatArray:
     """Joints (n,) near ``start`` that bring all tips to ``targets`` (tips, 3), the arm held still.
 
-    Damped Gauss-Newton inside the joint limits; tips that cannot be reached come as near as they can.
+    Damped Gauss-Newton inside the joint limits; out of reach, they come near.
     """
     q, moving = start.copy(), ~np.array([name.startswith("arm_") for name in robot.joint_names])
     low, high = robot.joint_limits.T
@@ -281,7 +282,7 @@ def lift(
     keys = [above, above, away, touch, squeeze, squeeze, raised, raised, squeeze, touch, away, away]
     spans = [REST, clear, 0.25, 0.2, 0.1, 0.05 / push.speed, 0.5, 0.05 / push.speed, 0.2, 0.2, 0.1]
     path = [above[None]]
-    for (first, second), span in zip(zip(keys[:-1], keys[1:], strict=True), spans, strict=True):
+    for (first, second), span in zip(pairwise(keys), spans, strict=True):
         s = np.linspace(0.0, 1.0, max(2, round(span * LOG_RATE)))[1:, None]
         path.append(first + (second - first) * s * s * (3.0 - 2.0 * s))
     return np.concatenate(path)

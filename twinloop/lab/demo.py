@@ -1,7 +1,7 @@
-"""A human demonstration: a right hand grasps the object from above, thumb against fingers, and lifts.
+"""A human demonstration: a right hand grasps the object from above and lifts it.
 
-The hand is kinematic: the tips are placed on the object's surface and the object moves with them once
-they hold it. Written as a hand tracker and an object tracker would leave it.
+The hand is kinematic: thumb and fingers are placed on opposite sides of the object, which moves
+with them once they hold it. Written as a hand tracker and an object tracker would leave it.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Grasp:
         self.duration = 2.6 / settings.pace
 
     def _touch(self, obj: LabObject) -> FloatArray:
-        """Tip keypoints (5, 3) on the surface: axes of the hand, origin under the object's centre."""
+        """Tip keypoints (5, 3) on the surface: the hand's axes, the object's origin."""
         rotation = self.T_object_hand[:3, :3]
         width = float(np.ptp(obj.vertices @ rotation[:, 1]))
         spread = SPREAD * min(1.0, 0.38 * width / 0.033)
@@ -119,7 +119,7 @@ class Grasp:
 
 
 def hand_scene(obj: LabObject, stage: Stage, seed: int, keypoints: FloatArray) -> Any:
-    """Compiled scene: the table's object, then one free capsule per bone of ``keypoints`` (21, 3)."""
+    """Compiled scene: the object, then a free capsule per bone of ``keypoints`` (21, 3)."""
     spec = table_scene(obj, stage, seed)
     for number, (a, b) in enumerate(EDGES):
         length = float(np.linalg.norm(keypoints[b] - keypoints[a]))
@@ -133,7 +133,7 @@ def hand_scene(obj: LabObject, stage: Stage, seed: int, keypoints: FloatArray) -
 
 
 def scene_states(object_poses: FloatArray, keypoints: FloatArray) -> FloatArray:
-    """States (n, 7 + 7 bones) of ``hand_scene`` from object poses (n, 4, 4) and points (n, 21, 3)."""
+    """States (n, 7 + 7 bones) of ``hand_scene`` from poses (n, 4, 4) and points (n, 21, 3)."""
     position, wxyz = se3.to_position_quaternion(object_poses)
     parts = [position, wxyz]
     for a, b in EDGES:
@@ -164,9 +164,9 @@ def shoot_demo(
 ) -> None:
     """Film the demonstration into ``out`` (``raw/demo``).
 
-    Writes ``video.mp4``, ``camera.yaml``, ``board.yaml``, ``hand.npz`` (keypoints with the noise of a
-    hand tracker) and ``object_motion.csv``: the rigid motion ``T_world_scanworld`` that carries the
-    object from where it stood in the scan to where it is now.
+    Writes ``video.mp4``, ``camera.yaml``, ``board.yaml``, ``hand.npz`` (keypoints with a hand
+    tracker's noise) and ``object_motion.csv``: the rigid motion ``T_world_scanworld`` that
+    carries the object from where it stood in the scan to where it is now.
 
     Args:
         obj: the object.

@@ -81,7 +81,7 @@ def bend_to(
 
 
 def hand_keypoints(tips: FloatArray) -> FloatArray:
-    """Keypoints (21, 3) m in the hand frame for fingertip keypoints ``tips`` (5, 3), thumb first."""
+    """Keypoints (21, 3) m in the hand frame for tip keypoints ``tips`` (5, 3), thumb first."""
     points = [np.zeros((1, 3))]
     for finger in range(5):
         outward = np.array([1.0, -0.6, 0.3]) if finger == THUMB else np.array([-1.0, 0.0, 0.0])

@@ -48,8 +48,8 @@ def shoot_pushes(
     """Run and film the push session into the folder ``out`` (``raw/push``).
 
     Returns:
-        The truth of each push, by group name ``push_000``...: object poses at the frames, joint states
-        without noise, contact force, clock offset. Nothing of it is written to ``out``.
+        The truth of each push, by group name ``push_000``...: object poses at the frames, contact
+        force at the log's samples, clock offset. Nothing of it is written to ``out``.
 
     Raises:
         InputError: a push misses the object or leaves the robot's reach.
@@ -129,8 +129,6 @@ def push_truth(push: RecordedPush, times: FloatArray, noise: NoiseSpec) -> xr.Da
             "quaternion_world_labobject": (("frame", "wxyz"), wxyz),
             "clock_offset": ((), noise.clock_offset),
             "robot_time": ("sample", rollout.sample_time + noise.clock_offset),
-            "joint_position": (("sample", "joint"), rollout.position),
-            "joint_effort": (("sample", "joint"), rollout.effort),
             "contact_force": (("sample", "xyz"), rollout.contact_force),
         }
     )

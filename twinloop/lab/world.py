@@ -26,8 +26,8 @@ LOG_RATE = 300
 SUPPORT_RADIUS = 1e-4
 MAX_SUPPORTS = 96
 _TABLE, _SUPPORT = 4, 4
-_SOLREF = (0.004, 1.0)
-_SOLIMP = (0.95, 0.99, 0.0005, 0.5, 2.0)
+_SOLREF = (0.007, 1.0)
+_SOLIMP = (0.85, 0.95, 0.0005, 0.5, 2.0)
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ class Rollout:
     """What really happened, on the world's own clock (s).
 
     time (t,); qpos (t, nq) of the model; sample_time (k,) of the log; position, velocity, effort,
-    command (k, joint): the joints without noise, effort is the motors' (N or N m), friction included;
+    command (k, joint): the joints without noise, effort is the motors' with friction, N or N m;
     contact_force (k, 3) N: force of the robot on the object, world frame.
     """
 
