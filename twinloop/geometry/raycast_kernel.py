@@ -3,7 +3,7 @@
 
 import warp as wp
 
-wp.config.log_level = wp.LOG_WARNING  # Warp's banner on import is no news to the user
+wp.config.log_level = wp.LOG_ERROR  # no banner, no warning that there is no GPU
 
 
 @wp.kernel(enable_backward=False)

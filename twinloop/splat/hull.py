@@ -1,9 +1,10 @@
 """Visual hull of an object from posed masks: a metric field, its iso-surface, and a clean mesh.
 
 Each mask becomes a signed distance image (pixels, positive inside) whose zero is sub-pixel. A point
-in space gets, from each view, that distance times depth over focal length, which is the distance (m)
-to the silhouette's viewing cone to first order; the hull's field is the smallest over the views.
-Being linear across the surface, it lets marching cubes place vertices far below the voxel size.
+in space gets, from each view, that distance times depth over focal length, which is the distance
+(m) to the silhouette's viewing cone to first order; the hull's field is the smallest over the
+views. Being linear across the surface, it lets marching cubes place vertices far below the voxel
+size.
 
 Images follow OpenCV: the first pixel's centre is (0, 0).
 """
@@ -13,39 +14,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import cv2
-import fast_simplification
 import numpy as np
-import scipy.sparse as sp
 import warp as wp
 from numpy.typing import NDArray
-from scipy.ndimage import distance_transform_edt
-from scipy.special import ndtri
-from skimage.measure import marching_cubes
 
 from twinloop.errors import InputError
-from twinloop.geometry.mesh import mass_properties
 from twinloop.splat.hull_kernel import carve
-
-Float = NDArray[np.float64]
-Float32 = NDArray[np.float32]
-Faces = NDArray[np.int32]
-
-
-@dataclass(frozen=True)
-class Views:
-    """Posed, masked pictures.
-
-    image: (view, y, x, 3) uint8 RGB. mask: (view, y, x) uint8, 0 outside to 255 inside.
-    intrinsics: (view, 4) fx, fy, cx, cy, px. T_camera_world: (view, 4, 4).
-    """
-
-    image: NDArray[np.uint8]
-    mask: NDArray[np.uint8]
-    intrinsics: Float
-    T_camera_world: Float
-
-    def __len__(self) -> int:
-        return len(self.mask)
+from twinloop.splat.surface import Faces, mesh_of_field
+from twinloop.splat.views import Float, Float32, Views, signed_distance
 
 
 @dataclass(frozen=True)
@@ -54,26 +30,6 @@ class Silhouettes:
 
     distance: Float32
     corner: Float32
-
-
-def signed_distance(mask: NDArray[np.uint8], blur: float = 1.0) -> Float32:
-    """Signed distance (px, positive inside) to the outline of a mask, sub-pixel.
-
-    Far from the outline it is the exact Euclidean distance transform. Near it, where that transform
-    only knows whole pixels, the mask is blurred with a Gaussian of `blur` px: a straight edge at
-    distance d then has the grey value Phi(d / blur), which is solved for d.
-    """
-    level = mask.astype(np.float32) / 255
-    inside = level >= 0.5
-    if not inside.any():
-        return np.full(mask.shape, -float(np.hypot(*mask.shape)), np.float32)
-    coarse = np.where(
-        inside, distance_transform_edt(inside) - 0.5, 0.5 - distance_transform_edt(~inside)
-    )
-    soft: Float32 = cv2.GaussianBlur(level, (0, 0), blur, borderType=cv2.BORDER_REPLICATE)
-    fine = blur * ndtri(np.clip(soft.astype(np.float64), 1e-4, 1 - 1e-4))
-    weight = np.clip(2 - np.abs(coarse) / blur, 0, 1)
-    return np.asarray(weight * fine + (1 - weight) * coarse, np.float32)
 
 
 def silhouettes(masks: NDArray[np.uint8], margin: int = 6) -> Silhouettes:
@@ -85,8 +41,9 @@ def silhouettes(masks: NDArray[np.uint8], margin: int = 6) -> Silhouettes:
     shown = [b for b in boxes if b[2] > 0]
     if len(shown) < 2:
         raise InputError(
-            f"masks: {len(shown)} of {len(masks)} training frames show the object; expected at least "
-            "2. Check the masks of ingest (plots/ingest): is the object in view and unlike the table?"
+            f"masks: {len(shown)} of {len(masks)} training frames show the object; expected at "
+            "least 2. Check the masks of ingest (plots/ingest): is the object in view and unlike "
+            "the table?"
         )
     width = max(b[2] for b in shown) + 2 * margin
     height = max(b[3] for b in shown) + 2 * margin
@@ -197,93 +154,3 @@ def hull_mesh(
         heights = low[2] + step * np.arange(count[2]) - table
         field = np.minimum(field, heights.astype(np.float32))
     return mesh_of_field(field, low, step)
-
-
-def mesh_of_field(field: Float32, origin: Float, step: float) -> tuple[Float, Faces]:
-    """Zero level of `field` (positive inside) as a closed mesh; the largest piece only."""
-    padded = np.pad(field, 1, constant_values=-float(step))
-    if padded.max() <= 0:
-        raise InputError(
-            f"surface: the field is nowhere positive (highest {padded.max():.4f} m); the object has "
-            "no inside at this resolution. Raise `resolution`, or check the masks of ingest."
-        )
-    vertices, faces, _, _ = marching_cubes(padded, 0.0, gradient_direction="ascent")
-    vertices = origin + step * (vertices.astype(np.float64) - 1)
-    return largest_piece(vertices, faces.astype(np.int32))
-
-
-def largest_piece(vertices: Float, faces: Faces) -> tuple[Float, Faces]:
-    """The connected piece of the largest enclosed volume, with unused vertices dropped."""
-    n = len(vertices)
-    edges = np.concatenate([faces[:, [0, 1]], faces[:, [1, 2]]])
-    graph = sp.coo_matrix((np.ones(len(edges)), (edges[:, 0], edges[:, 1])), shape=(n, n))
-    pieces, label = sp.csgraph.connected_components(graph, directed=False)
-    face_label = label[faces[:, 0]]
-    present = np.unique(face_label)
-    size = [
-        abs(mass_properties(vertices, faces[face_label == p]).volume) if pieces > 1 else 1.0
-        for p in present
-    ]
-    kept = faces[face_label == present[int(np.argmax(size))]]
-    used, compact = np.unique(kept, return_inverse=True)
-    return vertices[used], compact.reshape(-1, 3).astype(np.int32)
-
-
-def adjacency(faces: Faces, count: int) -> sp.csr_matrix:
-    """Symmetric 0/1 vertex adjacency of a mesh with `count` vertices."""
-    pairs = np.concatenate([faces[:, [0, 1]], faces[:, [1, 2]], faces[:, [2, 0]]])
-    pairs = np.concatenate([pairs, pairs[:, ::-1]])
-    matrix = sp.csr_matrix((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=(count, count))
-    matrix.data[:] = 1.0
-    return matrix
-
-
-def vertex_normals(vertices: Float, faces: Faces) -> Float:
-    """Unit outward normals (v, 3), area weighted."""
-    corner = vertices[faces]
-    cross = np.cross(corner[:, 1] - corner[:, 0], corner[:, 2] - corner[:, 0])
-    total = np.zeros_like(vertices)
-    for k in range(3):
-        np.add.at(total, faces[:, k], cross)
-    return np.asarray(total / np.maximum(np.linalg.norm(total, axis=1, keepdims=True), 1e-20))
-
-
-def smooth(
-    vertices: Float, faces: Faces, rounds: int, table: float | None = None, step: float = 0.0
-) -> Float:
-    """Taubin's smoothing (1995), which removes steps without shrinking; the flat base stays flat.
-
-    Vertices within 0.6 `step` of `table` keep their height.
-    """
-    matrix = adjacency(faces, len(vertices))
-    average = sp.diags(1.0 / np.asarray(matrix.sum(1)).ravel()) @ matrix
-    base = None if table is None else vertices[:, 2] < table + 0.6 * step
-    out = vertices.copy()
-    for _ in range(rounds):
-        for factor in (0.5, -0.526):
-            out = out + factor * (average @ out - out)
-        if base is not None:
-            out[base, 2] = vertices[base, 2]
-    return out
-
-
-def decimate(vertices: Float, faces: Faces, target: int) -> tuple[Float, Faces]:
-    """Quadric decimation to about `target` faces; returned whole if it would not stay closed."""
-    if len(faces) <= target:
-        return vertices, faces
-    points, triangles = fast_simplification.simplify(
-        vertices.astype(np.float32), faces, target_count=target
-    )
-    out = largest_piece(points.astype(np.float64), triangles.astype(np.int32))
-    return out if is_watertight(out[1]) else (vertices, faces)
-
-
-def is_watertight(faces: Faces) -> bool:
-    """Whether each edge joins exactly two faces, which run along it in opposite directions."""
-    directed = np.concatenate([faces[:, [0, 1]], faces[:, [1, 2]], faces[:, [2, 0]]]).astype(
-        np.int64
-    )
-    n = int(faces.max()) + 1
-    forward, backward = directed[:, 0] * n + directed[:, 1], directed[:, 1] * n + directed[:, 0]
-    unique, counts = np.unique(forward, return_counts=True)
-    return bool((counts == 1).all() and np.isin(backward, unique).all())

@@ -3,7 +3,7 @@
 
 import warp as wp
 
-wp.config.log_level = wp.LOG_WARNING
+wp.config.log_level = wp.LOG_ERROR
 
 
 @wp.func

@@ -1,0 +1,1 @@
+"""Stage `reconstruct`: masked frames to mesh, convex parts, Gaussians and object frame."""

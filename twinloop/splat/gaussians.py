@@ -1,0 +1,108 @@
+"""A set of 3D Gaussians as arrays, how to start one on a surface, and how to draw it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from twinloop.splat.rasterize import camera_matrix, rasterization
+
+SH0 = 0.28209479177387814
+"""The constant spherical harmonic: colour = 0.5 + SH0 * coefficient."""
+
+
+@dataclass(frozen=True)
+class Gaussians:
+    """n Gaussians in one frame.
+
+    means (n, 3) m, quaternions (n, 4) wxyz unit, scales (n, 3) standard deviations m, opacities (n)
+    0..1, sh (n, bases, 3) spherical-harmonics coefficients of the colour; all float32.
+    """
+
+    means: NDArray[np.float32]
+    quaternions: NDArray[np.float32]
+    scales: NDArray[np.float32]
+    opacities: NDArray[np.float32]
+    sh: NDArray[np.float32]
+
+    def __len__(self) -> int:
+        return len(self.means)
+
+    @property
+    def degree(self) -> int:
+        """Degree of the spherical harmonics."""
+        return int(np.sqrt(self.sh.shape[1])) - 1
+
+
+def render(
+    gaussians: Gaussians,
+    intrinsics: NDArray[np.floating],
+    width: int,
+    height: int,
+    T_camera_gaussians: NDArray[np.floating],
+    device: str = "cpu",
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Premultiplied colour (height, width, 3) and alpha (height, width) from one camera.
+
+    `intrinsics` are OpenCV's fx, fy, cx, cy (first pixel's centre at (0, 0)), px.
+    """
+
+    def tensor(values: NDArray[np.floating]) -> torch.Tensor:
+        return torch.from_numpy(np.ascontiguousarray(values, np.float32)).to(device)
+
+    with torch.no_grad():
+        image, alpha, _ = rasterization(
+            tensor(gaussians.means),
+            tensor(gaussians.quaternions),
+            tensor(gaussians.scales),
+            tensor(gaussians.opacities),
+            tensor(gaussians.sh),
+            tensor(T_camera_gaussians)[None],
+            camera_matrix(tensor(intrinsics))[None],
+            width,
+            height,
+            sh_degree=gaussians.degree,
+        )
+    return image[0].cpu().numpy(), alpha[0, ..., 0].cpu().numpy()
+
+
+def on_surface(
+    vertices: NDArray[np.floating],
+    faces: NDArray[np.integer],
+    colors: NDArray[np.uint8],
+    count: int,
+    degree: int,
+    seed: int,
+) -> Gaussians:
+    """`count` flat Gaussians spread evenly over a coloured mesh, facing along its normals."""
+    random = np.random.default_rng(seed)
+    corner = np.asarray(vertices, np.float64)[faces]
+    cross = np.cross(corner[:, 1] - corner[:, 0], corner[:, 2] - corner[:, 0])
+    area = 0.5 * np.linalg.norm(cross, axis=1)
+    # Systematic sampling: one point per equal share of area, so that no patch is left bare.
+    share = (np.arange(count) + random.uniform(size=count)) / count * area.sum()
+    face = np.minimum(np.searchsorted(np.cumsum(area), share), len(area) - 1)
+    u, v = random.uniform(size=(2, count))
+    flip = u + v > 1
+    u, v = np.where(flip, 1 - u, u), np.where(flip, 1 - v, v)
+    weights = np.stack([1 - u - v, u, v], axis=1)
+    means = np.einsum("nk,nkc->nc", weights, corner[face])
+    colour = np.einsum("nk,nkc->nc", weights, colors[faces[face]].astype(np.float64)) / 255
+    normal = cross[face] / np.maximum(np.linalg.norm(cross[face], axis=1, keepdims=True), 1e-20)
+    # The shortest rotation from z to the normal; about x by half a turn where they are opposite.
+    quaternion = np.stack([1 + normal[:, 2], -normal[:, 1], normal[:, 0], 0 * u], axis=1)
+    quaternion[np.linalg.norm(quaternion, axis=1) < 1e-6] = [0, 1, 0, 0]
+    quaternion /= np.linalg.norm(quaternion, axis=1, keepdims=True)
+    spacing = float(np.sqrt(area.sum() / count))
+    sh = np.zeros((count, (degree + 1) ** 2, 3))
+    sh[:, 0] = (colour - 0.5) / SH0
+    return Gaussians(
+        means.astype(np.float32),
+        quaternion.astype(np.float32),
+        np.tile(np.array([0.6, 0.6, 0.2]) * spacing, (count, 1)).astype(np.float32),
+        np.full(count, 0.7, np.float32),
+        sh.astype(np.float32),
+    )
