@@ -123,12 +123,11 @@ def check_closure(graph: Graph) -> list[str]:
         faults += [f"{stage.name}: {fault}" for fault in found.faults]
         missing = sorted(set(found.files) - set(stage.code))
         extra = sorted(set(stage.code) - set(found.files))
-        faults += [f"{stage.name}: {m} is imported but not in deps" for m in missing]
-        faults += [f"{stage.name}: {e} is in deps but not imported" for e in extra]
-    faults += [
-        f"{path}: no module declares this data file in DATA_FILES, so no stage depends on it"
-        for path in unclaimed_data(graph.root)
-    ]
+        faults += [f"{stage.name}: imported but not in deps: {few(missing)}"] if missing else []
+        faults += [f"{stage.name}: in deps but not imported: {few(extra)}"] if extra else []
+    lost = unclaimed_data(graph.root)
+    if lost:
+        faults.append(f"no module names these data files in its DATA_FILES: {few(lost)}")
     return faults
 
 
@@ -170,9 +169,10 @@ def _check_objects(graph: Graph) -> list[str]:
             continue
         overrides = (read_yaml(card) or {}).get("overrides")
         missing = sorted(set(graph.stages_of(name)) - set(overrides or {}))
-        faults += [
-            f"{name}: `overrides` in object.yaml has no key `{m}` (`{{}}` will do)" for m in missing
-        ]
+        if missing:
+            faults.append(
+                f"{name}: `overrides` in object.yaml lacks {few(missing)}: `{{}}` will do"
+            )
     return faults
 
 
@@ -255,6 +255,12 @@ def _param(entry: Any) -> tuple[str, tuple[str, ...]]:
         file, keys = next(iter(entry.items()))
         return str(file), tuple(map(str, keys or ()))
     return PARAMS_FILE, (str(entry),)
+
+
+def few(names: list[str], most: int = 6) -> str:
+    """The first names of a list, and how many more there are."""
+    more = f", and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def _is_code(dep: str) -> bool:

@@ -322,12 +322,13 @@ def test_two_clones_share_results_through_one_remote(mini: Miniature, tmp_path: 
     clone.dvc("config", "--local", "remote.local.url", str(mini.root / ".dvc-remote"))
     clone.dvc("pull", "-q")
     assert status(clone) == []
+    mini.executed()
     # The first clone tries a value, pushes it, and the second meets the same value.
     for project in (mini, clone):
         project.edit("params.yaml", "b: {n: 1}", "b: {n: 2}")
     run_all(mini.root)
     mini.dvc("push", "-q", "--run-cache")
-    assert mini.executed()[-2:] == ["b@ant", "c@ant"]
+    assert mini.executed() == ["b@ant", "c@ant"]
     clone.dvc("fetch", "-q", "--run-cache")
     result = run_all(clone.root)
     assert clone.executed() == []
