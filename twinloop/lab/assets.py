@@ -1,6 +1,7 @@
 """Pieces of a lab scene for MuJoCo's MjSpec: lights, table, board, objects.
 
-Visuals are in geometry group 1 and never collide; collision pieces are in group 3 and are never drawn.
+Visuals are in geometry group 1 and never collide; collision pieces are in group 3 and are never
+drawn.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ VISUAL, COLLISION = 1, 3
 
 
 def new_scene() -> Any:
-    """An MjSpec with fixed diffuse lights: shading does not move with the camera, nothing shines."""
+    """An MjSpec with fixed diffuse lights: shading stays when the camera moves, nothing shines."""
     spec = mujoco.MjSpec()
     spec.compiler.degree = False
     head = spec.visual.headlight
@@ -69,7 +70,7 @@ def add_sheet(
     half: tuple[float, float],
     T: NDArray[np.float64],
 ) -> None:
-    """A printed sheet: ``image`` over [-half, half], its top at the pose ``T`` (4,4), 1 mm thick."""
+    """A printed sheet, 1 mm thick: ``image`` over [-half, half], its top at pose ``T`` (4,4)."""
     x, y = half
     top = [(-x, -y, 0), (x, -y, 0), (x, y, 0), (-x, y, 0)]
     bottom = [(a, b, -0.001) for a, b, _ in top]
@@ -108,7 +109,7 @@ def table_image(seed: int, pixels: int = 768) -> NDArray[np.uint8]:
     grain = clouds(rng, pixels, pixels, 30.0) * 7.0 + clouds(rng, pixels, pixels, 6.0) * 4.0
     streak = np.repeat(clouds(rng, pixels, 4, 5.0)[:, :1], pixels, axis=1) * 5.0
     image = np.array([138.0, 124.0, 108.0]) + (grain + streak)[..., None]
-    return np.clip(np.round(image), 0, 255).astype(np.uint8)
+    return np.asarray(np.clip(np.rint(image), 0, 255), dtype=np.uint8)
 
 
 def add_table(spec: Any, seed: int, half: float = 1.2, height: float = -0.001) -> None:

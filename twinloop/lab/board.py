@@ -42,8 +42,8 @@ class BoardLayout:
 def ring_layout(clear: float, tag_size: float, rings: int = 2, first_id: int = 0) -> BoardLayout:
     """Tags on a square grid around an empty square of half width ``clear`` (m).
 
-    The pitch is 1.3 tag edges, so each tag has more than one white cell around it (the detector needs
-    one). ``rings`` squares of tags surround the centre.
+    The pitch is 1.3 tag edges, so each tag has more than one white cell around it (the detector
+    needs one). ``rings`` squares of tags surround the centre.
     """
     pitch = 1.3 * tag_size
     inner = int(np.ceil(2.0 * clear / pitch))  # tags that would fit across the empty square
@@ -98,8 +98,8 @@ def tag_corners(tag: Tag) -> Array:
 def board_image(layout: BoardLayout, seed: int = 0, texels: int = 1536) -> NDArray[np.uint8]:
     """The print (rows, columns, 3), row 0 at +y, covering exactly ``2 half``.
 
-    A texel that a cell's edge crosses gets the ink of its covered share, so an edge may fall anywhere.
-    The empty parts carry a faint mottle, as paper does under a phone.
+    A texel that a cell's edge crosses gets the ink of its covered share, so an edge may fall
+    anywhere. The empty parts carry a faint mottle, as paper does under a phone.
     """
     rng = np.random.default_rng([seed, 0xB0A4D])
     texel = 2.0 * max(layout.half) / texels
@@ -115,7 +115,7 @@ def board_image(layout: BoardLayout, seed: int = 0, texels: int = 1536) -> NDArr
         top = (layout.half[1] - tag.centre[1] - 0.5 * tag.size) * sy
         _draw_cells(grey, bits == 0, left, top, tag.size * sx, tag.size * sy)
     tint = np.array([1.0, 0.995, 0.975], dtype=np.float32)
-    return np.rint(grey[..., None] * tint).astype(np.uint8)
+    return np.asarray(np.rint(grey[..., None] * tint), dtype=np.uint8)
 
 
 def _draw_cells(
@@ -126,7 +126,7 @@ def _draw_cells(
     width: float,
     height: float,
 ) -> None:
-    """Ink a tag's dark cells (8,8) into ``grey`` with exact coverage of the texels on their edges."""
+    """Ink a tag's dark cells (8,8) into ``grey``, each texel by the share that is covered."""
     x0, y0 = int(np.floor(left)), int(np.floor(top))
     x1, y1 = int(np.ceil(left + width)), int(np.ceil(top + height))
     share = (
@@ -141,7 +141,7 @@ def _coverage(first: int, last: int, start: float, length: float) -> Array:
     edges = start + length * np.arange(CELLS + 1) / CELLS
     texel = np.arange(first, last)[:, None]
     overlap = np.minimum(texel + 1.0, edges[1:]) - np.maximum(texel, edges[:-1])
-    return np.clip(overlap, 0.0, 1.0)
+    return np.asarray(np.clip(overlap, 0.0, 1.0))
 
 
 def write_board_yaml(path: Path, layout: BoardLayout, T_world_board: Array) -> None:

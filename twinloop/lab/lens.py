@@ -21,7 +21,10 @@ Image = NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class LabCamera:
-    """width, height px; intrinsics fx, fy, cx, cy px (first pixel's centre is (0,0)); k1 k2 p1 p2 k3."""
+    """A camera: size px, intrinsics fx fy cx cy px, distortion k1 k2 p1 p2 k3 (OpenCV's).
+
+    The first pixel's centre is (0, 0).
+    """
 
     width: int
     height: int
@@ -88,7 +91,6 @@ class Lens:
 
 def undistort(xy: Array, distortion: tuple[float, ...]) -> Array:
     """Normalised coordinates (..., 2) without the lens, by fixed-point iteration to 1e-10."""
-    k1, k2, p1, p2, k3 = distortion
     flat = np.array(xy, dtype=np.float64)
     for _ in range(60):
         step = xy - geometry.distort(flat, distortion)

@@ -1,10 +1,10 @@
 """Mass, centre of mass and inertia of a body of shell, contents and lumps, by exact integrals.
 
 Each piece is summed as moments (mass, first moment, second moment matrix) about the origin; moments
-of pieces add.  Polyhedra: signed tetrahedra with one corner at a common point (Tonon, J. Math. Stat. 1
-(2005) gives the same closed form); shells: triangles, with the exact second moment of a linear
-simplex.  For contents cut by a plane the common corner is put ON the plane, so that the cap, which
-would close the cut, has zero volume and needs no triangulating.
+of pieces add.  Polyhedra: signed tetrahedra with one corner at a common point (Tonon, J. Math.
+Stat. 1 (2005) gives the same closed form); shells: triangles, with the exact second moment of a
+linear simplex.  For contents cut by a plane the common corner is put ON the plane, so that the cap,
+which would close the cut, has zero volume and needs no triangulating.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Moments:
-    """Mass (kg), first moment int x dm (3,) and second moment int x x^T dm (3,3), about the origin."""
+    """Mass (kg), first moment int x dm (3,), second moment int x x^T dm (3,3), about the origin."""
 
     mass: float
     first: Array
@@ -43,7 +43,7 @@ class Moments:
         """Inertia matrix (3,3) about the centre of mass, kg m^2."""
         com = self.com()
         second = self.second - self.mass * np.outer(com, com)
-        return np.trace(second) * np.eye(3) - second
+        return np.asarray(np.trace(second) * np.eye(3) - second)
 
 
 def _simplex_moments(weights: Array, corners: Array) -> Moments:
@@ -115,8 +115,9 @@ def contents_moments(
 ) -> Moments:
     """Moments at density 1 of the contents that fill a share ``level`` of the inside.
 
-    The contents have settled along ``direction`` (3,), so their free surface is normal to it: they are
-    the part of the solid with ``x . (-direction) <= offset``, offset found so that the share is right.
+    The contents have settled along ``direction`` (3,), so their free surface is normal to it: they
+    are the part of the solid with ``x . (-direction) <= offset``, offset found so that the share is
+    right.
     """
     triangles = vertices[faces]
     if level >= 1.0:

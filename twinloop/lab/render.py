@@ -13,14 +13,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from twinloop.errors import MachineError
 from twinloop.lab.gl import choose_backend, make_context
 from twinloop.lab.lens import LabCamera, Lens
 
-choose_backend_error: Exception | None = None
+_GL_ERROR: MachineError | None = None
 try:
     choose_backend()  # must come before mujoco is imported
-except Exception as error:  # noqa: BLE001  reported when a Renderer is made
-    choose_backend_error = error
+except MachineError as error:  # raised again when something is to be rendered
+    _GL_ERROR = error
 
 import mujoco  # noqa: E402
 
@@ -36,8 +37,8 @@ class Renderer:
     """
 
     def __init__(self, model: Any, width: int, height: int, *, shadows: bool = False) -> None:
-        if choose_backend_error is not None:
-            raise choose_backend_error
+        if _GL_ERROR is not None:
+            raise _GL_ERROR
         self.model = model
         self.width, self.height = width, height
         model.vis.global_.offwidth, model.vis.global_.offheight = width, height
@@ -110,7 +111,7 @@ def _aim(scene: Any, camera: LabCamera, T_world_camera: NDArray[np.float64]) -> 
 
 
 class PhotoCamera:
-    """A camera with a lens and a shutter: mean of the sub-frames during the exposure, then the lens."""
+    """A camera with a lens and a shutter: mean of the instants of an exposure, then the lens."""
 
     def __init__(
         self, model: Any, camera: LabCamera, *, supersample: int = 2, shadows: bool = False

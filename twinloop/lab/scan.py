@@ -1,4 +1,4 @@
-"""A phone scan of an object that stands on the tag board: spiral path, portrait video, board.yaml."""
+"""A phone scan of an object on the tag board: spiral path, portrait video, board.yaml."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def scan_board(
 ) -> BoardLayout:
     """Board for an object: rings of tags around its footprint.
 
-    smallest: m, the least tag edge that the camera resolves well; small images get fewer, larger tags.
+    smallest: m, the least tag edge that the camera resolves; small images get larger tags.
     """
     radius = 0.5 * float(np.linalg.norm(item.size))
     foot = 0.5 * float(np.linalg.norm(item.size[:2]))
@@ -156,7 +156,7 @@ class PhonePath:
         return T @ turn
 
     def during_exposure(self, time: float, focal: float, radius: float) -> list[Array]:
-        """Camera poses spread over the exposure: one per BLUR_STEP px that the object's rim moves."""
+        """Camera poses spread over the exposure: one per BLUR_STEP px that the rim moves."""
         open_for = self.settings.exposure_time
         ends = [self.pose(time + side * 0.5 * open_for) for side in (-1.0, 1.0)]
         rim = self.centre + radius * np.vstack([np.eye(3), -np.eye(3)])

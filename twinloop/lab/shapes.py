@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,11 +45,11 @@ def convex_hull(points: Array) -> Part:
 def grounded(vertices: Array) -> Array:
     """Vertices moved so that the bounding box's bottom centre is the origin."""
     low, high = vertices.min(axis=0), vertices.max(axis=0)
-    return vertices - np.array([*(0.5 * (low + high))[:2], low[2]])
+    return np.asarray(vertices - np.array([*(0.5 * (low + high))[:2], low[2]]))
 
 
 def rounded_box(size: Sequence[float], radius: float, segments: int = 3) -> Shape:
-    """Box of the given size (x,y,z) whose edges and corners are rounded with ``radius`` (m)."""
+    """Box of a size (x,y,z) whose edges and corners are rounded with ``radius`` (m)."""
     half = 0.5 * np.asarray(size, dtype=np.float64)
     radius = min(radius, 0.99 * float(half.min()))
     angle = np.linspace(0.0, 0.5 * np.pi, segments + 1)
@@ -106,10 +107,7 @@ def revolve(
         vertices = vertices * (np.asarray(size, dtype=np.float64) / np.ptp(vertices, axis=0))
     stops = [0, *breaks, len(curve) - 1]
     rings = vertices[:-2].reshape(len(curve), segments, 3)
-    parts = [
-        convex_hull(rings[a : b + 1].reshape(-1, 3))
-        for a, b in zip(stops[:-1], stops[1:], strict=True)
-    ]
+    parts = [convex_hull(rings[a : b + 1].reshape(-1, 3)) for a, b in pairwise(stops)]
     return Shape(vertices, np.asarray(faces, dtype=np.int32), parts)
 
 
@@ -118,8 +116,9 @@ def extrude(
 ) -> Shape:
     """Plate of thickness ``depth`` along y from a flat figure in the x-z plane.
 
-    points (n,2): x, z.  cells: convex polygons (counter-clockwise, indices) that tile the figure and
-    meet corner to corner, so the mesh is watertight.  pieces: convex corner sets for collisions.
+    points (n,2): x, z.  cells: convex polygons (counter-clockwise, indices) that tile the figure
+    and meet corner to corner, so the mesh is watertight.  pieces: convex corner sets for
+    collisions.
     """
     n = len(points)
     front = np.column_stack([points[:, 0], np.full(n, -0.5 * depth), points[:, 1]])
@@ -144,7 +143,7 @@ def extrude(
 
 
 def studded_brick(size: Sequence[float], columns: int = 2, rows: int = 4, sides: int = 12) -> Shape:
-    """A toy brick that stands on its end: studs on the -y face, ``columns`` along x, ``rows`` along z.
+    """A toy brick on its end: studs on the -y face, ``columns`` along x and ``rows`` along z.
 
     size: bounding box with the studs. Studs are 0.6 of a cell wide and take 18 % of the thickness.
     """
@@ -190,8 +189,8 @@ def studded_brick(size: Sequence[float], columns: int = 2, rows: int = 4, sides:
 def _stud_faces(quad: Sequence[int], first: int, sides: int) -> Faces:
     """Faces of one cell: the face around the stud, the stud's wall and its head.
 
-    quad: the cell's corners, counter-clockwise from the low left; first: index of the root ring, which
-    starts at angle 0, followed by the head ring.
+    quad: the cell's corners, counter-clockwise from the low left; first: index of the root ring,
+    which starts at angle 0, followed by the head ring.
     """
     quarter = sides // 4
     root, head = first, first + sides

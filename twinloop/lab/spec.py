@@ -1,8 +1,9 @@
 """The recipe of a lab object: ``lab.yaml``, a dozen lines, checked with errors that teach.
 
 A recipe names a shape (or a mesh file), its size, mass, filling, friction, texture, the pushes, the
-noise of the sensors and one seed.  ``preset: spam`` starts from a recipe that ships with Twinloop and
-changes only what is given.  The file holds the hidden truth: only the lab and the evaluation read it.
+noise of the sensors and one seed.  ``preset: spam`` starts from a recipe that ships with Twinloop
+and changes only what is given.  The file holds the hidden truth: only the lab and the evaluation
+read it.
 """
 
 from __future__ import annotations
@@ -156,7 +157,7 @@ class LabSpec(_Model):
             raise ValueError("size is missing; give [x, y, z] of the bounding box in metres")
         if self.size is not None and not all(0.005 <= s <= 1.0 for s in self.size):
             raise ValueError(
-                f"size {list(self.size)} is outside 0.005..1 m; sizes are in metres, not millimetres"
+                f"size {list(self.size)} is outside 0.005..1 m; sizes are metres, not millimetres"
             )
         return self
 

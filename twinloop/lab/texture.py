@@ -1,8 +1,8 @@
 """Unwrapping of any mesh into an atlas, and a procedural print that is rich in features.
 
-Unwrapping: faces are grouped by the axis that their normal is nearest to, each connected group is laid
-flat along that axis (stretch at most 1/cos 55 deg), and the charts are packed on shelves.  No two
-faces share a texel, so that no two places on the object look alike by construction.
+Unwrapping: faces are grouped by the axis that their normal is nearest to, each connected group is
+laid flat along that axis (stretch at most 1/cos 55 deg), and the charts are packed on shelves.  No
+two faces share a texel, so that no two places on the object look alike by construction.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Image = NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class Atlas:
-    """uv (3f,2) in 0..1 with v up, face_uv (f,3) into uv, extent (width, height) of the atlas, m."""
+    """uv (3f,2) in 0..1 with v up, face_uv (f,3) into uv, extent (width, height) in m."""
 
     uv: Array
     face_uv: NDArray[np.int32]
@@ -86,8 +86,8 @@ def paint(
 ) -> Image:
     """A print (rows, columns, 3) for an atlas of the given extent (m); row 0 is the top (v = 1).
 
-    Clouds of two scales, bands, dots, rings, bars and words, then a slight blur: corners at 2..10 mm,
-    which is what feature trackers and splats both can hold.
+    Clouds of two scales, bands, dots, rings, bars and words, then a slight blur: corners at 2..10
+    mm, which is what feature trackers and splats both can hold.
     """
     rng = np.random.default_rng([seed, 0x7E57])
     texel = max(texel, max(extent) / 1536.0)

@@ -27,7 +27,7 @@ def write_video(
     rotation: int = 0,
     crf: int = 12,
 ) -> int:
-    """Write RGB frames (h,w,3) with presentation times (s, strictly increasing); returns their number.
+    """Write RGB frames (h,w,3) with presentation times (s, increasing); returns their number.
 
     ``rotation`` is the turn, in degrees counter-clockwise, that a viewer must apply to the STORED
     frames (PyAV's ``frame.rotation``); frames given here are upright and are stored turned back.

@@ -1,0 +1,168 @@
+"""The rendered scan: tag geometry through the lens, determinism, choice of the GL."""
+
+import os
+import subprocess
+import sys
+
+import cv2
+import numpy as np
+import pytest
+import yaml
+
+from twinloop.errors import MachineError
+from twinloop.geometry.camera import look_at
+from twinloop.lab import gl
+from twinloop.lab.board import grid_layout, ring_layout, tag_corners
+from twinloop.lab.lens import LabCamera, Lens, Sensor, undistort
+from twinloop.lab.objects import build_object
+from twinloop.lab.render import PhotoCamera
+from twinloop.lab.scan import ScanSettings, scan_board, scan_scene, shoot_scan
+from twinloop.lab.spec import load_preset
+
+import mujoco  # isort: skip
+
+TINY = ScanSettings(frames=5, width=160, height=208, fill=0.62, elevation=(70.0, 45.0))
+
+
+def _detect(image, layout):
+    """Corners found (n,2) px and where they are on the board (n,3) m."""
+    parameters = cv2.aruco.DetectorParameters()
+    parameters.cornerRefinementMethod = cv2.aruco.CORNER_REFINE_SUBPIX
+    dictionary = cv2.aruco.getPredefinedDictionary(cv2.aruco.DICT_APRILTAG_36h11)
+    grey = cv2.cvtColor(image, cv2.COLOR_RGB2GRAY)
+    quads, ids, _ = cv2.aruco.ArucoDetector(dictionary, parameters).detectMarkers(grey)
+    tags = {tag.id: tag for tag in layout.tags}
+    found = np.asarray(quads, dtype=np.float64).reshape(-1, 2)
+    known = np.concatenate([tag_corners(tags[int(i)]) for i in np.ravel(ids)])
+    return found, known
+
+
+def test_rendered_tags_lie_where_the_camera_model_says():
+    """Through lens and off-centre principal point: no bias, within 0.3 px, PnP within 0.5 mm."""
+    item = build_object(load_preset("spam"), "spam")
+    layout = scan_board(item)
+    model = scan_scene(item, layout, np.eye(4), 0, 2048)
+    data = mujoco.MjData(model)
+    mujoco.mj_forward(model, data)
+    camera = LabCamera(480, 848, (790.0, 785.0, 232.0, 431.0), (-0.09, 0.015, 0.001, -0.0008, 0.0))
+    T = look_at([0.19, -0.15, 0.26], [0.0, 0.0, 0.03])
+    with PhotoCamera(model, camera) as photo:
+        image = np.rint(photo.expose([(data, T)])).astype(np.uint8)
+    found, known = _detect(image, layout)
+    assert len(found) >= 4 * 8
+    error = found - camera.project(known, T)
+    assert np.abs(np.median(error, axis=0)).max() < 0.1
+    assert np.median(np.linalg.norm(error, axis=1)) < 0.3
+    fx, fy, cx, cy = camera.intrinsics
+    K = np.array([[fx, 0, cx], [0, fy, cy], [0, 0, 1]])
+    _, r, t = cv2.solvePnP(known, found, K, np.array(camera.distortion))
+    R = cv2.Rodrigues(r)[0]
+    assert np.linalg.norm(-R.T @ t[:, 0] - T[:3, 3]) < 5e-4
+
+
+def test_lens_map_inverts_distortion():
+    """Undistorting what was distorted gives the start back."""
+    from twinloop.geometry.camera import distort
+
+    rng = np.random.default_rng(0)
+    xy = rng.uniform(-0.5, 0.5, (200, 2))
+    k = (-0.1, 0.02, 0.001, -0.002, 0.003)
+    np.testing.assert_allclose(undistort(distort(xy, k), k), xy, atol=1e-9)
+
+
+def test_lens_without_distortion_is_a_plain_average():
+    """A linear ramp rendered finer comes out as the same ramp, unshifted."""
+    camera = LabCamera(40, 30, (50.0, 50.0, 18.3, 15.1))
+    lens = Lens(camera, 2)
+    wide = lens.pinhole
+    x = (np.arange(wide.width) - wide.intrinsics[2]) / wide.intrinsics[0]
+    ramp = np.broadcast_to(x[None, :, None], (wide.height, wide.width, 3)).astype(np.float32)
+    expected = (np.arange(40) - 18.3) / 50.0
+    np.testing.assert_allclose(lens.bend(ramp)[12, :, 1], expected, atol=2e-4)
+
+
+def test_sensor_noise_and_drift_have_their_size():
+    """Noise of the asked sd; gain stays within the asked drift."""
+    rng = np.random.default_rng(1)
+    sensor = Sensor(noise=1.5, drift=0.04)
+    gains = sensor.gains(50, rng)
+    assert np.abs(gains - 1).max() < 0.05
+    assert np.ptp(gains[:, 1]) > 0.02
+    flat = sensor.develop(np.full((80, 80, 3), 120.0, np.float32), np.ones(3), rng)
+    assert flat.std() == pytest.approx(1.53, abs=0.06)
+
+
+def test_board_layouts_do_not_overlap_and_leave_the_centre_free():
+    """Distinct ids, white margins, an empty square in the middle."""
+    ring = ring_layout(0.07, 0.022)
+    centres = np.array([t.centre for t in ring.tags])
+    assert len({t.id for t in ring.tags}) == len(ring.tags)
+    assert np.abs(centres).max(axis=1).min() - 0.011 >= 0.07
+    grid = grid_layout(6, 2, 0.03, centre=(0.1, 0.2))
+    np.testing.assert_allclose(np.mean([t.centre for t in grid.tags], axis=0), [0.1, 0.2])
+    for layout in (ring, grid):
+        c = np.array([t.centre for t in layout.tags])
+        gap = np.abs(c[:, None] - c[None]).max(axis=-1) + np.eye(len(c))
+        assert gap.min() > 1.25 * layout.tags[0].size
+        assert (np.abs(c) + 0.5 * layout.tags[0].size < np.array(layout.half)).all()
+
+
+CHILD = """
+import sys
+from pathlib import Path
+from twinloop.lab.objects import build_object
+from twinloop.lab.scan import ScanSettings, shoot_scan
+from twinloop.lab.spec import load_preset
+spec = load_preset("cube")
+settings = ScanSettings.model_validate_json(sys.argv[2])
+shoot_scan(build_object(spec, "cube"), Path(sys.argv[1]), settings, spec.noise, spec.seed)
+"""
+
+
+def test_scan_bytes_are_equal_in_fresh_processes_and_thread_counts(tmp_path):
+    """Two processes, one and two rendering threads: the same files."""
+    for threads in ("1", "2"):
+        env = {**os.environ, "LP_NUM_THREADS": threads, "OMP_NUM_THREADS": threads}
+        command = [sys.executable, "-c", CHILD, str(tmp_path / threads), TINY.model_dump_json()]
+        subprocess.run(command, check=True, env=env, timeout=120)
+    for name in ("video.mp4", "board.yaml"):
+        assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "2" / name).read_bytes()
+
+
+def test_scan_truth_matches_the_video_and_nothing_leaks(tmp_path):
+    """Detected tags fit the returned poses and lens; the folder holds the two files of a capture."""
+    import av
+
+    spec = load_preset("spam")
+    item = build_object(spec, "spam")
+    truth = shoot_scan(item, tmp_path, TINY, spec.noise, seed=3)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["board.yaml", "video.mp4"]
+    board = yaml.safe_load((tmp_path / "board.yaml").read_text())
+    assert board["family"] == "36h11"
+    assert {t["id"]: tuple(t["centre"]) for t in board["tags"]} == {
+        t.id: t.centre for t in truth.board.tags
+    }
+    with av.open(str(tmp_path / "video.mp4")) as container:
+        base = float(container.streams.video[0].time_base)
+        frames = list(container.decode(video=0))
+    np.testing.assert_allclose([f.pts * base for f in frames], truth.times, atol=1e-5)
+    for frame, T in zip(frames, truth.T_world_camera, strict=True):
+        image = np.ascontiguousarray(
+            np.rot90(frame.to_ndarray(format="rgb24"), frame.rotation // 90)
+        )
+        assert image.shape == (208, 160, 3)
+        found, known = _detect(image, truth.board)
+        error = found - truth.camera.project(known, T)
+        assert len(found) >= 4 * 4
+        assert np.abs(np.median(error, axis=0)).max() < 0.35
+
+
+def test_no_gl_names_the_packages(monkeypatch):
+    """Without EGL and OSMesa the error says what to install."""
+    monkeypatch.delenv("MUJOCO_GL", raising=False)
+    monkeypatch.setattr(gl, "_library", lambda name: None)
+    with pytest.raises(MachineError, match=r"apt-get install libegl1.*libosmesa6"):
+        gl.choose_backend()
+    monkeypatch.setenv("MUJOCO_GL", "glfw")
+    with pytest.raises(MachineError, match="needs a screen"):
+        gl.choose_backend()
