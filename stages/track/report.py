@@ -96,7 +96,8 @@ def overlay(tree: xr.DataTree, inputs: Inputs, columns: int = 6) -> Figure:
             axis.imshow(drawn[2 * y0 : 2 * y1, 2 * x0 : 2 * x1])
             axis.set_title(f"{data['time'].values[i]:.2f} s", fontsize=8)
             axis.set_axis_off()
-        row[0].set_title(f"{name} {data.attrs.get('action', '')}", fontsize=8, loc="left")
+        first = f"{name} {data.attrs.get('action', '')}, {data['time'].values[0]:.2f} s"
+        row[0].set_title(first, fontsize=8)
     return figure
 
 

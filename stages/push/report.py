@@ -1,0 +1,106 @@
+"""Metrics and pictures of `push`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from matplotlib.figure import Figure
+
+from stages.harness import Inputs
+from stages.push.params import Params
+
+
+def pushes(tree: xr.DataTree) -> list[str]:
+    """Names of the pushes, in order."""
+    return sorted(name for name in tree.children if name.startswith("push_"))
+
+
+def metrics(tree: xr.DataTree, inputs: Inputs, params: Params) -> dict[str, Any]:
+    """Clock offset, contact time, largest force and impulse of each push."""
+    out: dict[str, Any] = {"pushes": {}}
+    for name in pushes(tree):
+        data = tree[name].to_dataset()
+        force, time = data["contact_force"].values, data["robot_time"].values
+        out["pushes"][name] = {
+            "clock_offset_ms": 1e3 * float(data["clock_offset"]),
+            "clock_offset_std_ms": 1e3 * float(data["clock_offset_std"]),
+            "contact_time_s": float(data.attrs["contact_time"]),
+            "force_largest_n": float(np.linalg.norm(force, axis=1).max()),
+            "force_std_median_n": float(np.median(data["contact_force_std"].values)),
+            "impulse_ns": float(np.linalg.norm(np.trapezoid(force, time, axis=0))),
+        }
+    offsets = [p["clock_offset_ms"] for p in out["pushes"].values()]
+    out["clock_offset_ms"] = float(np.median(offsets))
+    root = tree.to_dataset()
+    out["free_motion"] = {
+        joint: {
+            "viscous": float(root["free_viscous"].values[k]),
+            "coulomb": float(root["free_coulomb"].values[k]),
+            "rotor": float(root["free_rotor"].values[k]),
+        }
+        for k, joint in enumerate(tree.attrs["chain"])
+    }
+    return out
+
+
+def plots(tree: xr.DataTree, inputs: Inputs, params: Params) -> dict[str, Figure]:
+    """`force`: contact force with two standard deviations; `tip`: tip and object on one clock."""
+    return {"force": force_curves(tree), "tip": tip_curves(tree)}
+
+
+def force_curves(tree: xr.DataTree) -> Figure:
+    """Contact force of each push over the robot's clock."""
+    names = pushes(tree)
+    columns = 2
+    rows = (len(names) + columns - 1) // columns
+    figure = Figure(figsize=(11, 2.1 * rows), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False).ravel()
+    for axis, name in zip(axes, names, strict=False):
+        data = tree[name].to_dataset()
+        t, force = data["robot_time"].values, data["contact_force"].values
+        std = data["contact_force_std"].values
+        for k, colour in enumerate(("tab:red", "tab:green", "tab:blue")):
+            axis.plot(t, force[:, k], color=colour, lw=1, label=f"f{'xyz'[k]}")
+            low, high = force[:, k] - 2 * std[:, k], force[:, k] + 2 * std[:, k]
+            axis.fill_between(t, low, high, color=colour, alpha=0.2, lw=0)
+        axis.set_title(f"{name} {data.attrs.get('action', '')}", fontsize=8, loc="left")
+        axis.set_ylabel("N", fontsize=8)
+        axis.tick_params(labelsize=7)
+    for axis in axes[len(names) :]:
+        axis.set_axis_off()
+    axes[0].legend(fontsize=7, ncol=3)
+    axes[len(names) - 1].set_xlabel("robot time, s", fontsize=8)
+    return figure
+
+
+def tip_curves(tree: xr.DataTree) -> Figure:
+    """Travel of tip and object along the push, both on the robot's clock."""
+    names = pushes(tree)
+    columns = 2
+    rows = (len(names) + columns - 1) // columns
+    figure = Figure(figsize=(11, 2.1 * rows), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False).ravel()
+    for axis, name in zip(axes, names, strict=False):
+        data = tree[name].to_dataset()
+        force = data["contact_force"].values
+        direction = force[np.argmax(np.linalg.norm(force, axis=1))] * np.array([1.0, 1.0, 0.0])
+        direction = direction / max(float(np.linalg.norm(direction)), 1e-12)
+        tip, place = data["tip_position"].values, data["position_world_object"].values
+        frame_time = data["frame_time"].values + float(data["clock_offset"])
+        lost = data["status"].values == 2
+        moved = np.where(lost, np.nan, 1e3 * (place - place[0]) @ direction)
+        axis.plot(
+            data["robot_time"].values, 1e3 * (tip - place[0]) @ direction, "k", lw=1, label="tip"
+        )
+        axis.plot(frame_time, moved, "o", ms=2, color="tab:orange", label="object")
+        offset, std = 1e3 * float(data["clock_offset"]), 1e3 * float(data["clock_offset_std"])
+        axis.set_title(f"{name}: clock offset {offset:.1f} ± {std:.1f} ms", fontsize=8, loc="left")
+        axis.set_ylabel("mm", fontsize=8)
+        axis.tick_params(labelsize=7)
+    for axis in axes[len(names) :]:
+        axis.set_axis_off()
+    axes[0].legend(fontsize=7)
+    axes[len(names) - 1].set_xlabel("robot time, s", fontsize=8)
+    return figure

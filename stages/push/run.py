@@ -1,0 +1,186 @@
+"""Robot logs and tracks, side by side: tip motion, contact force, clock offset."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import xarray as xr
+from twinloop.capture.robot_log import RobotLog, read_robot_log
+
+from stages.harness import Inputs
+from stages.push.params import Params
+from twinloop.capture.push_session import PushSession, load_session
+from twinloop.errors import InputError
+from twinloop.geometry import se3
+from twinloop.hand.model import RobotModel
+from twinloop.progress import track
+from twinloop.track.clock import Offset, combine, estimate_offset
+from twinloop.track.contact_force import ContactForce, FreeMotion, separate
+from twinloop.track.joint_signals import JointSignals, joint_signals, order_joints
+
+
+def check_overlap(log: Path, robot: np.ndarray, frames: np.ndarray, largest: float) -> None:
+    """Refuse a log that was not made during the video.
+
+    Raises:
+        InputError: Within the offsets allowed, log and video share less than half of the shorter.
+    """
+    low = max(robot[0], frames[0] - largest)
+    high = min(robot[-1], frames[-1] + largest)
+    shorter = min(robot[-1] - robot[0], frames[-1] - frames[0])
+    if high - low < 0.5 * shorter:
+        raise InputError(
+            f"{log}: the log runs from {robot[0]:.3f} to {robot[-1]:.3f} s, the video from "
+            f"{frames[0]:.3f} to {frames[-1]:.3f} s; they share {max(high - low, 0.0):.3f} s, "
+            f"expected {0.5 * shorter:.3f} s at least. Logs of two pushes may be swapped; if the "
+            f"clocks differ by more than {largest} s, subtract the difference from the log or raise "
+            "push.largest_offset."
+        )
+
+
+def check_reach(log: Path, signals: JointSignals, positions: np.ndarray) -> None:
+    """Refuse a log whose fingertip never comes near the tracked object (another push's log).
+
+    Raises:
+        InputError: The tip stays over 0.5 m away from the object.
+    """
+    gap = np.linalg.norm(signals.tip[:, None, :2] - positions[None, ::4, :2], axis=2).min()
+    if gap > 0.5:
+        raise InputError(
+            f"{log}: the fingertip never comes nearer to the object than {gap:.2f} m, expected "
+            "below 0.5 m. Check T_world_base and tip in robot.yaml, and that the log is this push's."
+        )
+
+
+def signals_of(
+    session: PushSession, robot: RobotModel, log: RobotLog, where: Path, params: Params
+) -> JointSignals:
+    """Smoothed signals of a log, in the robot's joint order."""
+    names = tuple(log.joints)
+    columns = [
+        order_joints(robot, names, values, where)
+        for values in (log.position, log.velocity, log.effort, log.command)
+    ]
+    return joint_signals(
+        robot,
+        session.robot.T_world_base.matrix,
+        session.robot.tip,
+        log.time,
+        *columns,
+        rate=session.robot.log_rate,
+        sigma=params.smoothing,
+        where=where,
+    )
+
+
+def offset_of(
+    signals: JointSignals, force: ContactForce, tracked: xr.Dataset, params: Params
+) -> Offset | None:
+    """The push's own clock offset, or None."""
+    poses = se3.from_position_quaternion(
+        tracked["position_world_object"].values, tracked["quaternion_world_object"].values
+    )
+    return estimate_offset(
+        signals.time,
+        signals.tip,
+        force.force,
+        force.touching,
+        tracked["time"].values,
+        poses,
+        tracked["status"].values < 2,
+        largest=params.largest_offset,
+        sigma=params.pose_sigma,
+    )
+
+
+def group(
+    signals: JointSignals, force: ContactForce, tracked: xr.Dataset, offset: Offset, radius: float
+) -> xr.Dataset:
+    """One push's group of the artifact."""
+    own = (0, 0) if not np.isfinite(offset.residual) else (1, offset.residual)
+    return xr.Dataset(
+        {
+            "robot_time": ("sample", signals.time),
+            "joint_position": (("sample", "joint"), signals.position),
+            "joint_velocity": (("sample", "joint"), signals.velocity),
+            "joint_effort": (("sample", "joint"), signals.effort),
+            "joint_command": (("sample", "joint"), signals.command),
+            "tip_position": (("sample", "xyz"), signals.tip),
+            "tip_velocity": (("sample", "xyz"), signals.tip_velocity),
+            "contact_force": (("sample", "xyz"), force.force),
+            "contact_force_std": (("sample", "xyz"), force.std),
+            "frame_time": ("frame", tracked["time"].values),
+            "position_world_object": (("frame", "xyz"), tracked["position_world_object"].values),
+            "quaternion_world_object": (
+                ("frame", "wxyz"),
+                tracked["quaternion_world_object"].values,
+            ),
+            "covariance": (("frame", "twist", "twist_"), tracked["covariance"].values),
+            "status": ("frame", tracked["status"].values),
+            "clock_offset": ((), offset.value),
+            "clock_offset_std": ((), offset.std),
+        },
+        attrs={
+            "tip_radius": radius,
+            "contact_time": float(force.touching.sum() * (signals.time[1] - signals.time[0])),
+            "clock_measured": bool(own[0]),
+            "clock_residual_m": float(own[1]),
+        },
+    )
+
+
+def free_motion_dataset(robot: RobotModel, model: FreeMotion, tip: str) -> xr.Dataset:
+    """The robot's free-motion model of the joints that carry the tip."""
+    chain = list(robot.chain(robot.tip(tip).link))
+    std = np.sqrt(np.diagonal(model.covariance, axis1=1, axis2=2))
+    terms = ("rotor", "viscous", "coulomb", "links", "bias")
+    return xr.Dataset(
+        {
+            **{f"free_{t}": ("chain", model.value[chain, k]) for k, t in enumerate(terms)},
+            **{f"free_{t}_std": ("chain", std[chain, k]) for k, t in enumerate(terms)},
+            "free_residual": ("chain", model.residual[chain]),
+        },
+        attrs={
+            "chain": [robot.joint_names[j] for j in chain],
+            "joints": list(robot.joint_names),
+            "tip": tip,
+        },
+    )
+
+
+def run(inputs: Inputs, params: Params) -> dict[str, xr.Dataset]:
+    """Process every push that was tracked."""
+    session = load_session(inputs.raw / "push")
+    robot = RobotModel.load(session.robot.robot)
+    tracks = inputs.artifacts["track"]
+    signals, tracked = [], []
+    for push in track(session.pushes, "robot logs"):
+        path = session.log(push.name)
+        log = read_robot_log(path)
+        data = tracks[push.name].to_dataset().load()
+        check_overlap(path, log.time, data["time"].values, params.largest_offset)
+        found = signals_of(session, robot, log, path, params)
+        if (data["status"].values < 2).any():
+            check_reach(path, found, data["position_world_object"].values)
+        signals.append(found)
+        tracked.append(data)
+    model, forces = separate(
+        robot,
+        signals,
+        session.robot.tip,
+        margin=params.contact_margin,
+        still=params.still_time,
+    )
+    own = [offset_of(s, f, d, params) for s, f, d in zip(signals, forces, tracked, strict=True)]
+    offsets = (
+        combine(own, params.offset_floor, params.largest_offset)
+        if params.share_clock
+        else [combine([o], params.offset_floor, params.largest_offset)[0] for o in own]
+    )
+    groups = {"/": free_motion_dataset(robot, model, session.robot.tip)}
+    for push, s, f, d, o in zip(session.pushes, signals, forces, tracked, offsets, strict=True):
+        groups[f"/{push.name}"] = group(s, f, d, o, robot.tip_radius).assign_attrs(
+            action=push.action, held_out=push.held_out
+        )
+    return groups
