@@ -94,7 +94,7 @@ def read_graph(root: Path) -> Graph:
     for key, names in lists.items():
         if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
             raise InputError(
-                f"{root / OBJECTS_FILE}: `{key}` must be a list of names, got {names!r}."
+                f"{root / OBJECTS_FILE}: `{key}` must list names, got {names!r}."
             )
     return Graph(root, stages, {key: tuple(names) for key, names in lists.items()})
 

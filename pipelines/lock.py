@@ -48,7 +48,7 @@ def parse_entries(text: str, path: Path) -> dict[str, str]:
     name = ""
     inside = False
     for line in text.splitlines(keepends=True):
-        if not line.startswith(" "):
+        if not line.startswith((" ", "\n")):
             inside = line.startswith("stages:")
             name = ""
         elif inside and (match := _ENTRY.match(line)):
@@ -90,10 +90,13 @@ def complete(entry: str) -> bool:
     body = next(iter(content.values())) if isinstance(content, dict) and content else None
     if not isinstance(body, dict) or not isinstance(body.get("cmd"), str):
         return False
-    files = [*(body.get("deps") or []), *(body.get("outs") or [])]
-    return bool(body.get("outs")) and all(
-        isinstance(f, dict) and _HASH.match(str(f.get("md5", ""))) for f in files
-    )
+    outs = body.get("outs") or []
+    files = [*(body.get("deps") or []), *outs]
+    if not outs or not all(isinstance(f, dict) for f in files):
+        return False
+    # DVC writes the size after the hash: an output with a size has its whole hash.
+    hashes = all(_HASH.match(str(f.get("md5", ""))) for f in files)
+    return hashes and all("size" in out for out in outs)
 
 
 def outputs(entry: str) -> dict[str, str]:
