@@ -1,0 +1,1 @@
+"""Phone video and tag board in; sharp, posed, undistorted, masked frames out."""

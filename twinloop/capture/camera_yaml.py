@@ -1,0 +1,94 @@
+"""``camera.yaml``: a calibrated camera, as a user writes it or a calibration tool exports it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import yaml
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from twinloop.errors import InputError
+from twinloop.geometry.camera import matrix as camera_matrix
+
+
+class CameraFile(BaseModel):
+    """Pinhole camera with OpenCV's five distortion coefficients."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    width: int = Field(gt=0)
+    """Columns of the upright image, px."""
+    height: int = Field(gt=0)
+    """Rows of the upright image, px."""
+    intrinsics: tuple[float, float, float, float]
+    """fx, fy, cx, cy in px; the centre of the first pixel is (0, 0)."""
+    distortion: tuple[float, float, float, float, float] = (0.0, 0.0, 0.0, 0.0, 0.0)
+    """k1, k2, p1, p2, k3 of OpenCV's model, no unit."""
+
+    @model_validator(mode="after")
+    def _plausible(self) -> CameraFile:
+        fx, fy, cx, cy = self.intrinsics
+        if not (fx > 0 and fy > 0):
+            raise ValueError(f"focal lengths must be positive, got fx {fx}, fy {fy}")
+        if not (0 <= cx <= self.width and 0 <= cy <= self.height):
+            raise ValueError(
+                f"principal point ({cx}, {cy}) is outside the {self.width} x {self.height} image; "
+                "are the intrinsics those of the turned (portrait) image?"
+            )
+        return self
+
+    @property
+    def matrix(self) -> NDArray[np.float64]:
+        """Camera matrix (3, 3), px."""
+        return camera_matrix(self.intrinsics)
+
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def load_camera(path: Path) -> CameraFile:
+    """Read a ``camera.yaml``.
+
+    Raises:
+        InputError: The file is missing, no YAML, or breaks the model; the message lists all faults.
+    """
+    return read_model(path, CameraFile)
+
+
+def read_model(path: Path, model: type[Model]) -> Model:
+    """Read a YAML file as a pydantic model.
+
+    Raises:
+        InputError: The file is missing, no YAML, or breaks the model; the message names each field,
+            its value and the rule.
+    """
+    content = read_mapping(path)
+    try:
+        return model.model_validate(content)
+    except ValidationError as error:
+        lines = "\n".join(
+            f"  {'.'.join(str(part) for part in fault['loc']) or '(whole file)'}: {fault['msg']}"
+            f" (found {str(fault['input'])[:80]!r})"
+            for fault in error.errors()
+        )
+        raise InputError(f"{path}: {error.error_count()} fault(s):\n{lines}") from error
+
+
+def read_mapping(path: Path) -> dict[str, Any]:
+    """Read a YAML file that holds one mapping, safely.
+
+    Raises:
+        InputError: The file is missing, no text, no YAML, or holds something else than a mapping.
+    """
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise InputError(f"{path}: no such file. Check the capture folder's layout.") from error
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise InputError(f"{path}: cannot be read as YAML: {error}") from error
+    if not isinstance(content, dict):
+        raise InputError(f"{path}: expected a mapping, found {type(content).__name__}.")
+    return {str(key): value for key, value in content.items()}

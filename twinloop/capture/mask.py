@@ -1,0 +1,324 @@
+"""Object masks for a camera that moves around an object on a tag board.
+
+1. Coarse (:func:`find_object`): the most agreed colour of every table texel predicts the empty
+   table in each frame; where a frame differs from it, something rises above the table.  Voxels above the
+   board that differ in most frames are roughly the object.
+2. Fine (:func:`segment`), some rounds: the table is estimated again with the object masked out;
+   each pixel gets log odds from the table's colour against the object's colours (one histogram over all
+   frames) and from the silhouette of the hull of the round before; a minimum cut labels it.  The
+   hull that the masks agree on is the next round's prior, so that a frame in which the object looks
+   like the table is mended by the others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+from scipy import ndimage
+
+from twinloop.capture.evidence import (
+    BUSY,
+    Evidence,
+    compare,
+    dilate,
+    even_edge,
+    table_noise,
+    ternary,
+)
+from twinloop.capture.graphcut import cut
+from twinloop.capture.hull import Shape, VoxelGrid, carve, largest_component, votes
+from twinloop.capture.plane import (
+    Mosaic,
+    PlaneGrid,
+    median_mosaic,
+    mode_mosaic,
+    rectify,
+)
+from twinloop.errors import InputError
+from twinloop.geometry import se3
+from twinloop.progress import track
+
+Array = NDArray[np.float64]
+Images = NDArray[np.uint8]
+Flags = NDArray[np.bool_]
+
+BINS = 16
+"""Histogram bins per colour channel."""
+OUTLIER = 1e-2
+"""Share of table pixels that the mosaic does not explain (glints, moving shadows)."""
+
+
+@dataclass(frozen=True)
+class MaskSettings:
+    """How masks are cut."""
+
+    rounds: int = 3
+    """Fine rounds."""
+    voxels: int = 150_000
+    """Voxels of the hull."""
+    smoothness: float = 3.0
+    """Cost of a boundary between two equal pixels, nats."""
+    tolerance: float = 0.06
+    """Share of frames that may contradict a hull voxel."""
+
+
+@dataclass(frozen=True)
+class Masks:
+    """Masks and what they rest on."""
+
+    mask: Images
+    """(frame, y, x), 255 on the object."""
+    agreement: Array
+    """Overlap (intersection over union) of each mask with the silhouette of the common hull."""
+    shape: Shape
+    """The last hull."""
+    mosaic: Mosaic
+    """The empty table."""
+
+
+def segment(
+    images: Images,
+    intrinsics: Array,
+    T_camera_board: Array,
+    start: Shape,
+    settings: MaskSettings | None = None,
+) -> Masks:
+    """Cut the object that stands on the board out of every frame.
+
+    Args:
+        images: Undistorted RGB (frame, y, x, 3), exposure evened out.
+        intrinsics: fx, fy, cx, cy (frame, 4), px.
+        T_camera_board: (frame, 4, 4).
+        start: Rough shape of the object, see :func:`find_object`.
+        settings: How.
+
+    Raises:
+        InputError: A mask came out empty, or the masks have no volume in common.
+    """
+    settings = settings or MaskSettings()
+    height, width = images.shape[1:3]
+    low, high = start.box(0.1)
+    T_board_camera = se3.inverse(T_camera_board)
+    depth = np.linalg.norm(T_board_camera[:, :3, 3] - (low + high) / 2, axis=1)
+    texel = float(np.median(depth / intrinsics[:, 0]))
+    plane = _shadow_grid(T_board_camera[:, :3, 3], low, high, texel, limit=1.2)
+    colours, seen = rectify(images, None, intrinsics, T_camera_board, plane)
+    shape, trust = start, 1.5
+    last: list[Evidence] = []
+    masks = prior = shape.silhouettes(intrinsics, T_camera_board, (height, width))
+    margin = max(3, round(0.02 * max(height, width)))
+    wide = np.stack([dilate(p, 3 * margin) for p in prior])
+    needed = np.asarray(_hidden(wide, intrinsics, T_camera_board, plane, 1).any(axis=0))
+    for step in track(range(settings.rounds), "cut masks"):
+        hidden = _hidden(masks, intrinsics, T_camera_board, plane, margin if step == 0 else 2)
+        mosaic = median_mosaic(colours, seen & ~hidden, plane, needed)
+        evidence = [
+            compare(image, mosaic, k, T)
+            for image, k, T in zip(images, intrinsics, T_camera_board, strict=True)
+        ]
+        region = [dilate(p, 2 * margin if step == 0 else margin) for p in prior]
+        sigma = table_noise(evidence, region)
+        histogram = _object_colours(images, masks, evidence, sigma)
+        masks = np.stack(
+            [
+                _cut_frame(
+                    images[i], evidence[i], sigma, histogram, prior[i], trust, region[i], settings
+                )
+                for i in range(len(images))
+            ]
+        )
+        _refuse_empty(masks, step)
+        grid = VoxelGrid.over(low, high, settings.voxels)
+        shape = Shape(carve(masks, intrinsics, T_camera_board, grid, settings.tolerance), grid)
+        if not shape.occupied.any():
+            raise InputError(
+                f"masks: round {step}: the masks of {len(images)} frames have no volume in common. "
+                "Did the object move during the scan, or the board?"
+            )
+        prior = shape.silhouettes(intrinsics, T_camera_board, (height, width))
+        last = evidence
+        low, high = shape.box(0.1)
+        trust = 3.0
+    masks = np.stack([even_edge(i, m, e) for i, m, e in zip(images, masks, last, strict=True)])
+    both = ((masks > 0) & (prior > 0)).sum(axis=(1, 2))
+    either = ((masks > 0) | (prior > 0)).sum(axis=(1, 2))
+    return Masks(masks, both / np.maximum(either, 1), shape, mosaic)
+
+
+def find_object(
+    images: Images,
+    intrinsics: Array,
+    T_camera_board: Array,
+    bounds: Array,
+    max_height: float = 0.3,
+) -> Shape:
+    """Find roughly what stands on the board, in small pictures.
+
+    Args:
+        images: Undistorted RGB (frame, y, x, 3), some 100 to 300 px.
+        intrinsics: fx, fy, cx, cy (frame, 4), px.
+        T_camera_board: (frame, 4, 4).
+        bounds: Lowest and highest x, y of the board, (2, 2) m.
+        max_height: Tallest object looked for, m.
+
+    Returns:
+        A generous hull of coarse voxels.
+
+    Raises:
+        InputError: Nothing stands on the board.
+    """
+    low = np.r_[bounds[0], 0.0]
+    high = np.r_[bounds[1], max_height]
+    eyes = se3.inverse(T_camera_board)[:, :3, 3]
+    centre = np.r_[bounds.mean(axis=0), 0.0]
+    texel = float(np.median(np.linalg.norm(eyes - centre, axis=1) / intrinsics[:, 0]))
+    plane = _shadow_grid(eyes, low, high, texel, limit=0.5)
+    colours, seen = rectify(images, None, intrinsics, T_camera_board, plane)
+    grid = VoxelGrid.over(low, high, 120_000)
+    mosaic = mode_mosaic(colours, seen, plane)
+    for step in range(2):
+        evidence = [
+            compare(image, mosaic, k, T)
+            for image, k, T in zip(images, intrinsics, T_camera_board, strict=True)
+        ]
+        sigma = table_noise(evidence, None, 0.5)
+        differs = np.stack([ternary(e, sigma) for e in evidence])
+        count, inside = votes(differs, intrinsics, T_camera_board, grid)
+        share = inside / np.maximum(count, 1)
+        occupied = largest_component((count >= max(2, len(images) // 4)) & (share > 0.7))
+        if occupied.sum() < 4:
+            raise InputError(
+                f"masks: nothing stands on the board in {len(images)} frames (largest share of "
+                f"frames that see a difference at a place: {share.max():.2f}, expected over 0.7). "
+                "The object must stand on the board, not beside it, and must not move."
+            )
+        if step == 0:
+            # Where the object hides the table in all frames the mosaic shows the object itself.
+            shadow = Shape(occupied, grid).silhouettes(
+                intrinsics, T_camera_board, images.shape[1:3]
+            )
+            hidden = _hidden(shadow, intrinsics, T_camera_board, plane, 2)
+            mosaic = mode_mosaic(colours, seen & ~hidden, plane)
+    return Shape(occupied, grid)
+
+
+def _shadow_grid(eyes: Array, low: Array, high: Array, texel: float, limit: float) -> PlaneGrid:
+    """Texels that a box can hide from any of the cameras, at most ``limit`` box sizes around it."""
+    corners = np.array(np.meshgrid(*np.stack([low, high], axis=1), indexing="ij")).reshape(3, -1).T
+    drop = eyes[:, None, 2] / np.maximum(
+        eyes[:, None, 2] - corners[None, :, 2], 0.1 * eyes[:, None, 2]
+    )
+    ground = eyes[:, None, :2] + (corners[None, :, :2] - eyes[:, None, :2]) * drop[..., None]
+    ground = ground.reshape(-1, 2)
+    extent = (high - low)[:2].max() * limit
+    lower = np.maximum(ground.min(axis=0), low[:2] - extent) - 4 * texel
+    upper = np.minimum(ground.max(axis=0), high[:2] + extent) + 4 * texel
+    # Bound the memory whatever the numbers say: at most a million texels.
+    texel = max(texel, float(np.sqrt(np.prod(upper - lower) / 1e6)))
+    return PlaneGrid.over(lower, upper, texel)
+
+
+def _object_colours(images: Images, masks: Images, evidence: list[Evidence], sigma: float) -> Array:
+    """Log density of the object's colours over all frames, see :func:`_log_density`."""
+    # Only pixels that are surely not table teach the object's colours.
+    return _log_density(
+        np.concatenate(
+            [
+                image[(mask > 0) & one.known & (one.difference > 4 * sigma)]
+                for image, mask, one in zip(images, masks, evidence, strict=True)
+            ]
+        )
+    )
+
+
+def _log_density(colours: Images) -> Array:
+    """Log density (bins, bins, bins) of colours (n, 3), per grey level cubed, floored."""
+    step = 256 // BINS
+    index = (colours // step).astype(np.int64) @ np.array([BINS * BINS, BINS, 1])
+    histogram = np.bincount(index, minlength=BINS**3).reshape(BINS, BINS, BINS).astype(np.float64)
+    histogram = ndimage.gaussian_filter(histogram, 0.7, mode="nearest")
+    share = 0.9 * histogram / max(histogram.sum(), 1.0) + 0.1 / BINS**3
+    return np.asarray(np.log(share / step**3))
+
+
+def _cut_frame(
+    image: Images,
+    evidence: Evidence,
+    sigma: float,
+    histogram: Array,
+    prior: Images,
+    trust: float,
+    region: Images,
+    settings: MaskSettings,
+) -> Images:
+    """Mask (y, x) of one frame, 255 on the object."""
+    rows, columns = np.flatnonzero(region.any(axis=1)), np.flatnonzero(region.any(axis=0))
+    mask = np.zeros(image.shape[:2], np.uint8)
+    if not len(rows):
+        return mask
+    window = np.s_[max(rows[0] - 2, 0) : rows[-1] + 3, max(columns[0] - 2, 0) : columns[-1] + 3]
+    picture = image[window]
+    binned = (picture // (256 // BINS)).astype(int)
+    log_object = histogram[binned[..., 0], binned[..., 1], binned[..., 2]]
+    squared = 1.5 * (evidence.difference[window] / sigma) ** 2
+    peak = -np.maximum(evidence.log_range[window], 3 * np.log(sigma * np.sqrt(2 * np.pi)))
+    # The colours around the object stand for the table where the mosaic is wrong or ends.
+    other = _log_density(image[region == 0])[binned[..., 0], binned[..., 1], binned[..., 2]]
+    # Among the edges of the print the mosaic says little, the colours around the object more.
+    share = np.where(evidence.log_range[window] > 3 * np.log(BUSY), 0.5, OUTLIER)
+    log_table = np.where(
+        evidence.known[window], np.logaddexp(peak - squared, np.log(share) + other), other
+    )
+    log_odds = log_object - log_table
+    log_odds = np.clip(log_odds, -6, 8)
+    inside = cv2.distanceTransform(prior[window], cv2.DIST_L2, 5)
+    outside = cv2.distanceTransform(255 - prior[window], cv2.DIST_L2, 5)
+    log_odds = log_odds + trust * np.clip((inside - outside) / 2.0, -2.0, 2.0)
+    grey = cv2.cvtColor(picture, cv2.COLOR_RGB2GRAY)
+    found = cut(log_odds, grey, region[window] == 0, settings.smoothness)
+    mask[window] = _tidy(found).astype(np.uint8) * 255
+    return mask
+
+
+def _tidy(found: Flags) -> Flags:
+    """Keep the largest piece (and others a tenth of its size) and fill small holes."""
+    label, count = ndimage.label(found)
+    if count == 0:
+        return found
+    sizes = np.bincount(label.ravel())
+    sizes[0] = 0
+    kept = np.isin(label, np.flatnonzero(sizes >= 0.1 * sizes.max()))
+    holes, count = ndimage.label(~kept)
+    sizes = np.bincount(holes.ravel())
+    small = np.flatnonzero(sizes < 0.01 * kept.sum())
+    outer = np.unique(np.r_[holes[0], holes[-1], holes[:, 0], holes[:, -1]])
+    return np.asarray(kept | np.isin(holes, np.setdiff1d(small, outer)))
+
+
+def _hidden(
+    masks: Images, intrinsics: Array, T_camera_board: Array, plane: PlaneGrid, margin: int
+) -> Flags:
+    """Texels that the masks, grown by ``margin`` px, cover, (frame, rows, columns)."""
+    size = (plane.columns, plane.rows)
+    flags = cv2.WARP_INVERSE_MAP | cv2.INTER_NEAREST
+    grown = [dilate(m, margin) for m in masks]
+    return np.stack(
+        [
+            cv2.warpPerspective(m, plane.homography(k, T), size, flags=flags) > 0
+            for m, k, T in zip(grown, intrinsics, T_camera_board, strict=True)
+        ]
+    )
+
+
+def _refuse_empty(masks: Images, step: int) -> None:
+    counts = (masks > 0).sum(axis=(1, 2))
+    empty = np.flatnonzero(counts == 0)
+    if len(empty):
+        raise InputError(
+            f"masks: round {step}: {len(empty)} of {len(masks)} masks are empty (kept frames "
+            f"{empty[:10].tolist()}; the others have {int(np.median(counts))} object pixels at the "
+            "median). Is the object in view there, and did it stand still?"
+        )

@@ -1,0 +1,240 @@
+"""From a scan video to chosen frames with lens and poses, one decoded frame in memory at a time.
+
+Pass 1 rates all frames; pass 2 looks for the board in the best frame of each stretch of time; after
+calibration the frames with the most different viewpoints are kept, and pass 3 (``stages.ingest``)
+undistorts those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from twinloop.capture.board import Board, Detections, detect_tags
+from twinloop.capture.calibrate import Calibration, View, calibrate
+from twinloop.capture.select import (
+    best_in_bins,
+    difference,
+    relative_sharpness,
+    sharpness,
+    shrink,
+    spread_viewpoints,
+)
+from twinloop.capture.video import frame_times, read_video
+from twinloop.errors import InputError
+from twinloop.progress import track
+
+Array = NDArray[np.float64]
+
+
+class Verdict(IntEnum):
+    """Why a frame of the video was kept or dropped."""
+
+    KEPT = 0
+    SPARE = 1
+    """A sharper frame was near in time."""
+    BLURRED = 2
+    DUPLICATE = 3
+    NO_BOARD = 4
+    """Too few tags were found."""
+    MISFIT = 5
+    """The board does not fit the common lens there: blur, or rolling shutter."""
+    REDUNDANT = 6
+    """Other frames see the object from nearly the same place."""
+
+
+@dataclass(frozen=True)
+class Survey:
+    """All frames of the video, rated."""
+
+    times: Array
+    """Presentation times (source,), s."""
+    sharpness: Array
+    """Relative to the running median, (source,)."""
+    change: Array
+    """Mean grey difference to the frame before, (source,), grey levels; inf for the first."""
+
+
+@dataclass(frozen=True)
+class Shot:
+    """A candidate frame."""
+
+    index: int
+    """Number in the video."""
+    small: NDArray[np.uint8]
+    """RGB picture, shrunk."""
+    tags: Detections
+    """Tags found in the picture at full size."""
+    size: tuple[int, int]
+    """Columns and rows of the picture at full size, px."""
+
+
+def survey(path: Path) -> Survey:
+    """Rate every frame of a video; memory does not grow with its length."""
+    times = frame_times(path)
+    values, change = [], []
+    before: NDArray[np.uint8] | None = None
+    frames = read_video(path, pixels="grey", times=times)
+    for frame in track(frames, "rate frames", total=len(times)):
+        small = shrink(frame.image, 480)
+        values.append(sharpness(small))
+        tiny = shrink(small, 160)
+        change.append(np.inf if before is None else difference(tiny, before))
+        before = tiny
+    return Survey(times, relative_sharpness(np.array(values)), np.array(change))
+
+
+def shots(
+    path: Path, times: Array, indices: NDArray[np.int64], board: Board, small_side: int
+) -> Iterator[Shot]:
+    """Decode the named frames, find the board in each at full size, keep a small picture."""
+    frames = read_video(path, indices=[int(i) for i in indices], times=times)
+    for frame in track(frames, "find tags", total=len(indices)):
+        grey = np.asarray(cv2.cvtColor(frame.image, cv2.COLOR_RGB2GRAY), np.uint8)
+        yield Shot(
+            frame.index,
+            shrink(frame.image, small_side),
+            detect_tags(grey, board),
+            (grey.shape[1], grey.shape[0]),
+        )
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Frames kept, with lens and poses, and the verdict on all others."""
+
+    shots: list[Shot]
+    """Kept frames, in order of time."""
+    calibration: Calibration
+    """Lens and poses of the kept frames."""
+    verdict: NDArray[np.int8]
+    """:class:`Verdict` of every frame of the video, (source,)."""
+    rest: list[Shot]
+    """Candidates that were not kept."""
+
+
+def candidates(
+    rated: Survey, count: int, min_sharpness: float, min_change: float
+) -> tuple[NDArray[np.int64], NDArray[np.int8]]:
+    """Frames to look for the board in, and the verdict so far, (source,)."""
+    verdict = np.full(len(rated.times), Verdict.SPARE, np.int8)
+    verdict[rated.change < min_change] = Verdict.DUPLICATE
+    verdict[rated.sharpness < min_sharpness] = Verdict.BLURRED
+    chosen = best_in_bins(rated.sharpness, verdict == Verdict.SPARE, count)
+    return chosen, verdict
+
+
+def select(
+    candidates: list[Shot],
+    rated: Survey,
+    verdict: NDArray[np.int8],
+    board: Board,
+    *,
+    count: int,
+    min_tags: int,
+    min_frames: int,
+    max_rms: float,
+    where: str,
+) -> Selection:
+    """Calibrate from the candidates and keep those that see the object from the most places.
+
+    Args:
+        candidates: Frames with detected tags.
+        rated: The survey.
+        verdict: (source,), from :func:`candidates`; a changed copy is returned.
+        board: The board.
+        count: Frames to keep at most.
+        min_tags: Tags a frame must show.
+        min_frames: Frames that must remain.
+        max_rms: Largest reprojection error of a frame, px per 1000 px of image size.
+        where: File name for messages.
+
+    Raises:
+        InputError: Too few frames show the board, or the board does not fit what is seen.
+    """
+    verdict = verdict.copy()
+    good = [s for s in candidates if len(s.tags.ids) >= min_tags]
+    for shot in candidates:
+        if len(shot.tags.ids) < min_tags:
+            verdict[shot.index] = Verdict.NO_BOARD
+    if len(good) < min_frames:
+        raise InputError(_too_few(candidates, good, min_tags, min_frames, board, where))
+    width, height = good[0].size
+    views = [View(s.index, *s.tags.pairs(board)) for s in good]
+    found = calibrate(views, width, height)
+    limit = max_rms * max(width, height) / 1000
+    fits = found.rms <= limit
+    if fits.sum() < min_frames:
+        raise InputError(
+            f"{where}: the board fits only {int(fits.sum())} of {len(good)} frames within "
+            f"{limit:.1f} px (median reprojection error {np.median(found.rms):.1f} px), at least "
+            f"{min_frames} are needed. Check the sizes and centres of the tags in board.yaml"
+            f"{_worst_tags(found, good, views)}, and that the board is flat."
+        )
+    if not fits.all():
+        for shot in (s for s, ok in zip(good, fits, strict=True) if not ok):
+            verdict[shot.index] = Verdict.MISFIT
+        good = [s for s, ok in zip(good, fits, strict=True) if ok]
+        views = [v for v, ok in zip(views, fits, strict=True) if ok]
+        found = calibrate(views, width, height)
+    quality = rated.sharpness[[s.index for s in good]]
+    target = np.r_[board.bounds().mean(axis=0), 0.0]
+    keep = spread_viewpoints(found.T_board_camera[:, :3, 3], target, quality, count)
+    for i, shot in enumerate(good):
+        verdict[shot.index] = Verdict.KEPT if i in keep else Verdict.REDUNDANT
+    kept = Calibration(
+        found.camera,
+        found.camera_std,
+        found.T_camera_board[keep],
+        found.rms[keep],
+        found.inliers[keep],
+    )
+    chosen = {good[i].index for i in keep}
+    return Selection(
+        [good[i] for i in keep], kept, verdict, [s for s in candidates if s.index not in chosen]
+    )
+
+
+def _too_few(
+    candidates: list[Shot],
+    good: list[Shot],
+    min_tags: int,
+    min_frames: int,
+    board: Board,
+    where: str,
+) -> str:
+    foreign = sum(s.tags.foreign for s in candidates)
+    most = max((len(s.tags.ids) for s in candidates), default=0)
+    ids = sorted(tag.id for tag in board.tags)
+    text = (
+        f"{where}: {len(good)} of {len(candidates)} frames show at least {min_tags} tags of the "
+        f"board (most in one frame: {most}), {min_frames} frames are needed."
+    )
+    if foreign and most < min_tags:
+        return (
+            f"{text} {foreign} tags with other numbers were seen: does board.yaml (ids {ids[0]} to "
+            f"{ids[-1]}) describe the printed board?"
+        )
+    return (
+        f"{text} Film closer (a tag needs some 20 px), in focus, with more light; the family must "
+        f"be {board.family}."
+    )
+
+
+def _worst_tags(found: Calibration, good: list[Shot], views: list[View]) -> str:
+    """Name the tags that fit worst, when some stand out."""
+    errors: dict[int, list[float]] = {}
+    for shot, view, T in zip(good, views, found.T_camera_board, strict=True):
+        pixels = found.camera.project(view.points @ T[:3, :3].T + T[:3, 3])
+        distance = np.linalg.norm(pixels - view.pixels, axis=1).reshape(-1, 4).mean(axis=1)
+        for tag, value in zip(shot.tags.ids, distance, strict=True):
+            errors.setdefault(int(tag), []).append(float(value))
+    ranked = sorted(((float(np.median(v)), k) for k, v in errors.items()), reverse=True)
+    listed = ", ".join(f"id {tag}: {value:.1f} px" for value, tag in ranked[:4])
+    return f" (worst: {listed})" if listed else ""
