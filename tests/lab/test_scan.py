@@ -10,8 +10,9 @@ import pytest
 import yaml
 
 from twinloop.errors import MachineError
+from twinloop.geometry import quaternion, se3
 from twinloop.geometry.camera import look_at
-from twinloop.lab import gl
+from twinloop.lab import assets, gl
 from twinloop.lab.board import grid_layout, ring_layout, tag_corners
 from twinloop.lab.lens import LabCamera, Lens, Sensor, undistort
 from twinloop.lab.objects import build_object
@@ -58,6 +59,51 @@ def test_rendered_tags_lie_where_the_camera_model_says():
     _, r, t = cv2.solvePnP(known, found, K, np.array(camera.distortion))
     R = cv2.Rodrigues(r)[0]
     assert np.linalg.norm(-R.T @ t[:, 0] - T[:3, 3]) < 5e-4
+
+
+@pytest.mark.parametrize("name", ["spam", "ketchup"])
+def test_object_is_drawn_where_its_pose_says(name):
+    """The silhouette in the picture is that of the true mesh at the true pose (IoU > 0.985)."""
+    item = build_object(load_preset(name), name)
+    T_object = se3.exp(np.array([0.004, -0.003, 0.0, 0.0, 0.0, 0.7]))
+    layout = scan_board(item)
+    camera = LabCamera(300, 360, (480.0, 480.0, 141.0, 187.0), (-0.08, 0.01, 0.0, 0.0, 0.0))
+    T = look_at(2.2 * np.linalg.norm(item.size) * np.array([0.6, -0.55, 0.58]), [0, 0, 0.06])
+    pictures = []
+    for shift in (np.eye(4), se3.exp(np.array([0.0, 0.0, 5.0, 0.0, 0.0, 0.0]))):
+        model = scan_scene(item, layout, shift @ T_object, 0, 512)
+        data = mujoco.MjData(model)
+        mujoco.mj_forward(model, data)
+        with PhotoCamera(model, camera) as photo:
+            pictures.append(photo.expose([(data, T)]))
+    seen = np.abs(pictures[0] - pictures[1]).max(axis=-1) > 6.0
+    seen = cv2.morphologyEx(seen.astype(np.uint8), cv2.MORPH_CLOSE, np.ones((5, 5), np.uint8))
+    pixels = camera.project(se3.apply(T_object, item.vertices), T)
+    mask = np.zeros(seen.shape, np.uint8)
+    for face in item.faces:
+        corners = np.rint(pixels[face] * 16).astype(np.int32)
+        cv2.fillConvexPoly(mask, corners, 1, shift=4)
+    both, either = (seen & mask).sum(), (seen | mask).sum()
+    assert both / either > 0.985
+
+
+def test_compiled_body_has_the_exact_mass_properties():
+    """MuJoCo's body carries the recipe's mass, centre of mass and inertia, not the mesh's."""
+    item = build_object(load_preset("lego"), "lego")
+    spec = assets.new_scene()
+    body = spec.worldbody.add_body(name="lego")
+    body.add_freejoint()
+    assets.add_object(spec, body, item)
+    model = spec.compile()
+    k = model.body("lego").id
+    R = quaternion.to_matrix(model.body_iquat[k])
+    assert model.body_mass[k] == pytest.approx(item.mass, rel=1e-12)
+    np.testing.assert_allclose(model.body_ipos[k], item.com, atol=1e-12)
+    inertia = R @ np.diag(model.body_inertia[k]) @ R.T
+    np.testing.assert_allclose(inertia, item.inertia, atol=1e-6 * np.trace(item.inertia))
+    drawn = [g for g in range(model.ngeom) if model.geom_group[g] == assets.VISUAL]
+    assert all(model.geom_contype[g] == 0 for g in drawn)
+    assert sum(model.geom_group == assets.COLLISION) == len(item.parts)
 
 
 def test_lens_map_inverts_distortion():
@@ -130,7 +176,7 @@ def test_scan_bytes_are_equal_in_fresh_processes_and_thread_counts(tmp_path):
 
 
 def test_scan_truth_matches_the_video_and_nothing_leaks(tmp_path):
-    """Detected tags fit the returned poses and lens; the folder holds the two files of a capture."""
+    """Detected tags fit the returned poses and lens; only the capture's two files are written."""
     import av
 
     spec = load_preset("spam")
