@@ -57,14 +57,7 @@ def plots(tree: xr.DataTree, inputs: Inputs, params: Params) -> dict[str, Figure
 
 
 def _comparisons(tree: xr.DataTree, inputs: Inputs) -> list[Comparison]:
-    g = tree["gaussians"]
-    gaussians = Gaussians(
-        g["means"].values,
-        g["quaternions"].values,
-        g["scales"].values,
-        g["opacities"].values,
-        g["sh"].values,
-    )
+    gaussians = Gaussians.from_dataset(tree["gaussians"])
     views = _unseen(tree, inputs)
     return [compare(gaussians, views, i, device=inputs.device) for i in range(len(views))]
 

@@ -12,7 +12,7 @@ from twinloop.geometry import se3
 from twinloop.geometry.convex import convex_parts
 from twinloop.geometry.mesh import mass_properties
 from twinloop.splat.color import vertex_colors
-from twinloop.splat.gaussians import Gaussians, on_surface
+from twinloop.splat.gaussians import on_surface
 from twinloop.splat.hull import hull_mesh
 from twinloop.splat.quality import compare
 from twinloop.splat.surface import decimate, smooth
@@ -81,7 +81,7 @@ def run(inputs: Inputs, params: Params) -> dict[str, xr.Dataset]:
                 ),
             }
         ),
-        "gaussians": _gaussians(gaussians),
+        "gaussians": gaussians.to_dataset(),
         "heldout": xr.Dataset(
             {
                 "frame": ("view", index[shown].astype(np.int32)),
@@ -111,16 +111,4 @@ def load_views(frames: xr.DataTree, index: np.ndarray, least: int = 3) -> Views:
         chosen["mask"].values,
         chosen["intrinsics"].values,
         se3.inverse(T_world_camera),
-    )
-
-
-def _gaussians(gaussians: Gaussians) -> xr.Dataset:
-    return xr.Dataset(
-        {
-            "means": (("gaussian", "xyz"), gaussians.means),
-            "scales": (("gaussian", "xyz"), gaussians.scales),
-            "quaternions": (("gaussian", "wxyz"), gaussians.quaternions),
-            "opacities": (("gaussian",), gaussians.opacities),
-            "sh": (("gaussian", "basis", "channel"), gaussians.sh),
-        }
     )

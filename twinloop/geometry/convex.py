@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import ConvexHull
 
-from twinloop.errors import MachineError
+from twinloop.errors import InputError, MachineError
 from twinloop.geometry.mesh import mass_properties
 
 Float = NDArray[np.float64]
@@ -46,8 +46,15 @@ def convex_parts(
         seed: CoACD's seed.
 
     Raises:
+        InputError: No faces, or faces that index no vertex.
         MachineError: CoACD failed; the message ends with what it printed.
     """
+    if len(faces) == 0 or faces.max() >= len(vertices) or faces.min() < 0:
+        worst = int(faces.max(initial=-1))
+        raise InputError(
+            f"mesh to split: {len(faces)} faces with index {worst} over {len(vertices)} vertices; "
+            "expected faces that index the vertices"
+        )
     whole = ConvexHull(vertices)
     if mass_properties(vertices, faces).volume >= nearly_convex * whole.volume:
         return [_thinned(vertices[whole.vertices], most_vertices)]

@@ -1,14 +1,12 @@
-"""A set of 3D Gaussians as arrays, how to start one on a surface, and how to draw it."""
+"""A set of 3D Gaussians as arrays, and how to start one on a surface."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import numpy as np
-import torch
+import xarray as xr
 from numpy.typing import NDArray
-
-from twinloop.splat.rasterize import camera_matrix, rasterization
 
 SH0 = 0.28209479177387814
 """The constant spherical harmonic: colour = 0.5 + SH0 * coefficient."""
@@ -36,37 +34,23 @@ class Gaussians:
         """Degree of the spherical harmonics."""
         return int(np.sqrt(self.sh.shape[1])) - 1
 
+    @classmethod
+    def from_dataset(cls, group: xr.Dataset | xr.DataTree) -> Gaussians:
+        """Read the group `gaussians` of a reconstruction."""
+        names = ("means", "quaternions", "scales", "opacities", "sh")
+        return cls(*(np.asarray(group[name].values, np.float32) for name in names))
 
-def render(
-    gaussians: Gaussians,
-    intrinsics: NDArray[np.floating],
-    width: int,
-    height: int,
-    T_camera_gaussians: NDArray[np.floating],
-    device: str = "cpu",
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Premultiplied colour (height, width, 3) and alpha (height, width) from one camera.
-
-    `intrinsics` are OpenCV's fx, fy, cx, cy (first pixel's centre at (0, 0)), px.
-    """
-
-    def tensor(values: NDArray[np.floating]) -> torch.Tensor:
-        return torch.from_numpy(np.ascontiguousarray(values, np.float32)).to(device)
-
-    with torch.no_grad():
-        image, alpha, _ = rasterization(
-            tensor(gaussians.means),
-            tensor(gaussians.quaternions),
-            tensor(gaussians.scales),
-            tensor(gaussians.opacities),
-            tensor(gaussians.sh),
-            tensor(T_camera_gaussians)[None],
-            camera_matrix(tensor(intrinsics))[None],
-            width,
-            height,
-            sh_degree=gaussians.degree,
+    def to_dataset(self) -> xr.Dataset:
+        """The group `gaussians` of a reconstruction."""
+        return xr.Dataset(
+            {
+                "means": (("gaussian", "xyz"), self.means),
+                "scales": (("gaussian", "xyz"), self.scales),
+                "quaternions": (("gaussian", "wxyz"), self.quaternions),
+                "opacities": (("gaussian",), self.opacities),
+                "sh": (("gaussian", "basis", "channel"), self.sh),
+            }
         )
-    return image[0].cpu().numpy(), alpha[0, ..., 0].cpu().numpy()
 
 
 def on_surface(

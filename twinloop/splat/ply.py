@@ -10,6 +10,7 @@ import re
 from pathlib import Path
 
 import numpy as np
+import xarray as xr
 from numpy.typing import NDArray
 
 from twinloop.errors import InputError
@@ -19,8 +20,13 @@ MOST = 20_000_000
 """Most Gaussians that `read_ply` accepts."""
 
 
+def write_gaussians(path: Path, group: xr.Dataset) -> None:
+    """Write the group `gaussians` of a reconstruction to `path`; see `write_ply`."""
+    write_ply(Gaussians.from_dataset(group), path)
+
+
 def write_ply(gaussians: Gaussians, path: Path) -> None:
-    """Write `gaussians` to `path`. Opacities are kept inside 1e-6..1-1e-6, so that logits are finite.
+    """Write `gaussians` to `path`; opacities are kept inside 1e-6..1-1e-6 for finite logits.
 
     Raises:
         InputError: Values that are not finite, or scales that are not positive.

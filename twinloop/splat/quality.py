@@ -8,7 +8,8 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from twinloop.splat.gaussians import Gaussians, render
+from twinloop.splat.draw import render
+from twinloop.splat.gaussians import Gaussians
 from twinloop.splat.views import Views, matte
 
 EDGE = 3

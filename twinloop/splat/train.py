@@ -83,7 +83,7 @@ class _Model:
         self, start: Gaussians, settings: TrainSettings, radius: float, device: str
     ) -> None:
         def tensor(values: NDArray[np.floating]) -> Tensor:
-            return torch.from_numpy(np.ascontiguousarray(values, np.float32)).to(device)
+            return torch.tensor(np.asarray(values, np.float32), device=device)  # a copy
 
         opacity = tensor(start.opacities).clamp(1e-3, 1 - 1e-3)
         self.free: dict[str, Tensor] = {
