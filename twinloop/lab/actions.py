@@ -57,15 +57,30 @@ def first_hit(obj: LabObject, origin: FloatArray, direction: FloatArray) -> floa
     return float(t[hit].min()) if hit.any() else None
 
 
+def _free_path(obj: LabObject, origin: FloatArray, direction: FloatArray, radius: float) -> float:
+    """How far (m) a sphere of ``radius`` moves level from ``origin`` until it touches; inf if never.
+
+    Three rays stand for the sphere: its middle and both flanks at 0.8 of the radius.
+    """
+    side = np.array([-direction[1], direction[0], 0.0])
+    distances = [np.inf]
+    for share, front in ((0.0, 1.0), (0.8, 0.6), (-0.8, 0.6)):
+        hit = first_hit(obj, origin + share * radius * side, direction)
+        if hit is not None:
+            distances.append(hit - front * radius)
+    return float(min(distances))
+
+
 def find_contact(
     obj: LabObject, push: PushSpec, T_world_object: FloatArray, tip_radius: float
 ) -> Contact:
     """Touch point of a push on the object where it stands.
 
-    Where the line of push misses the object (an opening), its offset is halved until it hits.
+    Where the line of push misses the object (an opening), the nearest offset that hits is taken;
+    where the object bulges out above, the touch point moves up, or the finger's links would touch.
 
     Raises:
-        InputError: even the central line misses.
+        InputError: no line of push meets the object.
     """
     angle = np.deg2rad(push.direction)
     forward = np.array([np.cos(angle), np.sin(angle), 0.0])
@@ -74,18 +89,24 @@ def find_contact(
     middle = 0.5 * (low + high)
     reach = float(np.ptp(obj.vertices @ forward)) + 0.1
     half_width = 0.5 * float(np.ptp(obj.vertices @ side))
-    height = max(push.height * high[2], tip_radius + 0.004)
-    for offset in (push.offset, 0.5 * push.offset, 0.25 * push.offset, 0.0):
-        base = np.array([*middle[:2], height]) + offset * half_width * side
-        distance = first_hit(obj, base - reach * forward, forward)
-        if distance is not None:
+    lowest = max(push.height * float(high[2]), tip_radius + 0.004)
+    heights = np.linspace(lowest, max(lowest, 0.97 * float(high[2])), 24)
+    offsets = np.array([push.offset, *np.linspace(-0.9, 0.9, 19)])
+    for offset in offsets[np.argsort(np.abs(offsets - push.offset), kind="stable")]:
+        line = np.array([*middle[:2], 0.0]) + offset * half_width * side - reach * forward
+        free = np.array(
+            [_free_path(obj, line + [0.0, 0.0, z], forward, tip_radius) for z in heights]
+        )
+        if np.isfinite(free).any():
             break
     else:
         raise InputError(
             f"object {obj.name}: a push from {push.direction} deg at {push.height} of its height "
             "does not meet it; choose another height or direction"
         )
-    centre = base + (distance - reach - tip_radius) * forward
+    chosen = int(np.argmax(free <= free.min() + 0.004))
+    base = line + reach * forward + [0.0, 0.0, heights[chosen]]
+    centre = base + (free[chosen] - reach) * forward
     bottom = obj.vertices[obj.vertices[:, 2] < low[2] + 0.002]
     pivot = base + forward * (float((bottom @ forward).max()) - float(base @ forward))
     pivot[2] = 0.0

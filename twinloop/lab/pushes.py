@@ -59,11 +59,11 @@ def auto_pushes(size: FloatArray) -> tuple[PushSpec, ...]:
     """
     thin = 0.0 if size[0] <= size[1] else 90.0
     wide = 90.0 - thin
-    low = float(np.clip(0.35, 0.022 / size[2], 0.6))
+    low, broad = sliding_height(size, thin), sliding_height(size, wide)
     return (
         PushSpec(action="tilt", direction=thin, height=0.88, offset=0.0, speed=0.12),
         PushSpec(action="tilt", direction=thin + 180, height=0.88, offset=0.2, speed=0.12),
-        PushSpec(action="tap", direction=wide, height=low, offset=0.5, speed=0.35, distance=0.02),
+        PushSpec(action="tap", direction=wide, height=broad, offset=0.5, speed=0.35, distance=0.02),
         PushSpec(
             action="slide", direction=thin, height=low, offset=0.35, speed=0.09, distance=0.04
         ),
@@ -77,13 +77,22 @@ def auto_pushes(size: FloatArray) -> tuple[PushSpec, ...]:
         PushSpec(
             action="tap",
             direction=wide + 180,
-            height=low,
+            height=broad,
             offset=-0.4,
             speed=0.30,
             distance=0.02,
             held_out=True,
         ),
     )
+
+
+def sliding_height(size: FloatArray, direction: float) -> float:
+    """Height (fraction) at which a push along an axis slides a box rather than tips it.
+
+    A box of half depth b slides where height < b / mu; mu is guessed as 0.6 to be on the safe side.
+    """
+    depth = float(size[0] if abs(np.cos(np.deg2rad(direction))) > 0.5 else size[1])
+    return float(np.clip(min(0.35, 0.5 * depth / 0.6 / size[2]), 0.02 / size[2], 0.7))
 
 
 def topple_angle(size: FloatArray, direction: float) -> float:
@@ -121,7 +130,12 @@ def scaled(push: PushSpec, factor: float, size: FloatArray) -> PushSpec:
         return push.model_copy(
             update={"distance": float(np.clip(push.distance * factor, 5e-3, 0.3))}
         )
-    return push.model_copy(update={"speed": float(np.clip(push.speed * factor, 0.05, 1.5))})
+    speed = float(np.clip(push.speed * factor, 0.05, 1.5))
+    if push.action == "flick":
+        return push.model_copy(update={"speed": speed})
+    # A heavy object needs a longer push as much as a faster one.
+    distance = float(np.clip(push.distance * factor, 2e-3, 0.05))
+    return push.model_copy(update={"speed": min(speed, 0.6), "distance": distance})
 
 
 def first_guess(push: PushSpec, size: FloatArray) -> PushSpec:
@@ -211,7 +225,7 @@ def record_session(
         if auto and spec.action != "lift":
             done, rollout, good = rehearse(first_guess(spec, obj.size), run, obj.size)
             if not good and spec.action in ("tilt", "pivot"):
-                low = float(np.clip(0.4, 0.022 / obj.size[2], 0.6))
+                low = sliding_height(obj.size, spec.direction)
                 tap = PushSpec(
                     action="tap",
                     direction=spec.direction,
