@@ -6,6 +6,7 @@ drivers.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from types import TracebackType
 from typing import Any
@@ -22,6 +23,7 @@ try:
     choose_backend()  # must come before mujoco is imported
 except MachineError as error:  # raised again when something is to be rendered
     _GL_ERROR = error
+    os.environ.pop("MUJOCO_GL", None)  # a value that MuJoCo refuses must not break its import
 
 import mujoco  # noqa: E402
 
