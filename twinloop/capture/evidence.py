@@ -97,9 +97,11 @@ def even_edge(image: Images, mask: Images, evidence: Evidence) -> Images:
 
 
 def dilate(mask: Images, radius: int) -> Images:
+    """Grow a mask by ``radius`` px."""
     kernel = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (2 * radius + 1, 2 * radius + 1))
     return np.asarray(cv2.dilate(mask, kernel), np.uint8)
 
 
 def opened(mask: Images) -> Images:
+    """Drop specks of a mask that are thinner than two pixels."""
     return np.asarray(cv2.morphologyEx(mask, cv2.MORPH_OPEN, np.ones((2, 2), np.uint8)), np.uint8)

@@ -1,13 +1,13 @@
 """Object masks for a camera that moves around an object on a tag board.
 
 1. Coarse (:func:`find_object`): the most agreed colour of every table texel predicts the empty
-   table in each frame; where a frame differs from it, something rises above the table.  Voxels above the
+   table in each frame; where a frame differs, something rises above the table.  Voxels above the
    board that differ in most frames are roughly the object.
 2. Fine (:func:`segment`), some rounds: the table is estimated again with the object masked out;
-   each pixel gets log odds from the table's colour against the object's colours (one histogram over all
-   frames) and from the silhouette of the hull of the round before; a minimum cut labels it.  The
-   hull that the masks agree on is the next round's prior, so that a frame in which the object looks
-   like the table is mended by the others.
+   each pixel gets log odds from the table's colour against the object's colours (one histogram
+   over all frames) and from the silhouette of the hull of the round before; a minimum cut labels
+   it.  The hull that the masks agree on is the next round's prior, so that a frame in which the
+   object looks like the table is mended by the others.
 """
 
 from __future__ import annotations
