@@ -50,7 +50,8 @@ def run(inputs: Inputs, params: Params) -> dict[str, xr.Dataset]:
     if len(held) == 0:
         raise InputError(
             f"{where}: thumb and fingers never come within {2 * params.reach} m of the object "
-            f"(nearest: {distance.min():.3f} m); check that the keypoints are in metres, in the frame "
+            f"(nearest: {distance.min():.3f} m); check that the keypoints are in metres, in the "
+            f"frame "
             "of board.yaml, and that object_motion.csv belongs to this clip"
         )
     scale = params.scale or solve_scale(keypoints, fingers, surface, held)

@@ -74,7 +74,13 @@ def _grasp(tree: xr.DataTree, inputs: Inputs) -> Figure:
                 xytext=(start[i], start[j]),
                 arrowprops={"arrowstyle": "->", "color": f"C{tip}"},
             )
-            axes.plot(point[tip, i], point[tip, j], "o", color=f"C{tip}", label=f"{name} {force[tip]:.1f} N")
+            axes.plot(
+                point[tip, i],
+                point[tip, j],
+                "o",
+                color=f"C{tip}",
+                label=f"{name} {force[tip]:.1f} N",
+            )
         axes.set_aspect("equal")
         axes.set_xlabel(f"{'xyz'[i]} (mm)")
         axes.set_ylabel(f"{'xyz'[j]} (mm)")

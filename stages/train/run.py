@@ -21,7 +21,7 @@ from twinloop.policy.policy import GraspPolicy, Refinement, finger_forces, paylo
 from twinloop.policy.posterior import Posterior, read_posterior
 from twinloop.policy.refinement import SearchSettings, search
 from twinloop.policy.rollout import RolloutSettings
-from twinloop.policy.scene import twin_scene
+from twinloop.policy.scene import convex_parts, twin_scene
 from twinloop.policy.training import TrainingSettings, train
 from twinloop.policy.trials import Trial, TrialSpread, draw_trials, run_trial
 from twinloop.policy.world import World
@@ -180,9 +180,7 @@ def _cases(
     rows = rng.integers(0, len(posterior.samples), count)
     rest = np.eye(4)
     rest[2, 3] = -min(float(part[:, 2].min()) for part in parts)
-    trials = draw_trials(
-        count, TrialSpread(position=params.position, yaw=params.turn), rest, rng
-    )
+    trials = draw_trials(count, TrialSpread(position=params.position, yaw=params.turn), rest, rng)
     worlds = []
     for row in rows:
         model = twin_scene(
@@ -199,10 +197,3 @@ def _drawn(posterior: Posterior, name: str, params: Params, seed: int) -> np.nda
     """Values of a parameter in the final trials' samples (the same draw as `_cases`)."""
     rows = np.random.default_rng([seed, 4]).integers(0, len(posterior.samples), params.trials)
     return np.maximum(posterior.column(name)[rows], 0.1 * posterior.of(name)[0])
-
-
-def convex_parts(reconstruction: xr.DataTree) -> list[np.ndarray]:
-    """Vertices of each convex piece, object frame, m."""
-    vertices = reconstruction["parts"]["vertices"].values
-    label = reconstruction["parts"]["part"].values
-    return [vertices[label == part] for part in np.unique(label)]

@@ -16,8 +16,10 @@ _PAIRS_PER_SLICE = 400_000
 
 @dataclass(frozen=True)
 class Closest:
-    """Nearest surface points: `point` (n, 3) m, `distance` (n,) m >= 0, `face` (n,) index of the triangle
-    in the surface's subdivided list, `normal` (n, 3) outward unit normal of that triangle.
+    """Nearest surface points.
+
+    `point` (n, 3) m; `distance` (n,) m; `face` (n,) index in the list of split triangles; `normal`
+    (n, 3) outward unit normal of that triangle.
     """
 
     point: Array
@@ -46,7 +48,8 @@ class TriangleSurface:
         faces = np.asarray(faces, dtype=np.int64)
         if len(faces) == 0 or faces.max(initial=-1) >= len(vertices) or faces.min(initial=0) < 0:
             raise InputError(
-                f"mesh with {len(vertices)} vertices and {len(faces)} faces: expected at least one face "
+                f"mesh with {len(vertices)} vertices and {len(faces)} faces: expected at least "
+                f"one face "
                 "and indices inside the vertex list; reconstruct the mesh again"
             )
         if not np.isfinite(vertices).all():
@@ -66,11 +69,12 @@ class TriangleSurface:
         self.normals = normal / np.where(length > 0, length, 1.0)
 
     def closest(self, points: Array) -> Closest:
-        """Nearest surface point of each query point (n, 3) m; ties go to the lowest triangle index."""
+        """Nearest surface point of each point (n, 3) m; ties go to the lowest triangle index."""
         points = np.ascontiguousarray(points, dtype=np.float64).reshape(-1, 3)
         bound = self._corners.query(points)[0] + self._radius + 1e-12
         candidates = self._centres.query_ball_point(points, bound, return_sorted=True)
-        counts = np.fromiter((len(c) for c in candidates), dtype=np.int64, count=len(points))
+        lists = [np.asarray(c, dtype=np.int64) for c in np.atleast_1d(candidates)]
+        counts = np.array([len(c) for c in lists], dtype=np.int64)
         result = np.empty((len(points), 3))
         face = np.empty(len(points), dtype=np.int64)
         start = 0
@@ -78,7 +82,7 @@ class TriangleSurface:
             stop = start + max(1, int(np.searchsorted(np.cumsum(counts[start:]), _PAIRS_PER_SLICE)))
             part = slice(start, min(stop, len(points)))
             owner = np.repeat(np.arange(part.start, part.stop), counts[part])
-            flat = np.concatenate([np.asarray(c, dtype=np.int64) for c in candidates[part]])
+            flat = np.concatenate(lists[part])
             near = closest_on_triangles(points[owner], self.triangles[flat])
             squared = ((near - points[owner]) ** 2).sum(axis=1)
             order = np.lexsort((flat, squared, owner))
@@ -89,7 +93,7 @@ class TriangleSurface:
         return Closest(result, distance, face, self.normals[face])
 
     def winding_number(self, points: Array) -> Array:
-        """Generalised winding number of points (n, 3): 1 inside, 0 outside a closed surface -> (n,).
+        """Generalised winding number (n,) of points (n, 3): 1 inside, 0 outside.
 
         Source: Van Oosterom and Strackee 1983 (solid angle of a triangle); Jacobson et al. 2013 for
             its use
@@ -161,7 +165,7 @@ def closest_on_triangles(points: Array, triangles: Array) -> Array:
     v = (d11 * d20 - d01 * d21) / safe
     w = (d00 * d21 - d01 * d20) / safe
     inside = (v >= 0) & (w >= 0) & (v + w <= 1) & (determinant > 0)
-    best = a + v[:, None] * ab + w[:, None] * ac
+    best: Array = a + v[:, None] * ab + w[:, None] * ac
     best_squared = np.where(inside, ((best - points) ** 2).sum(1), np.inf)
     for start, edge in ((a, ab), (a, ac), (b, c - b)):
         length = (edge * edge).sum(1)

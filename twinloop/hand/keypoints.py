@@ -17,7 +17,7 @@ Array = NDArray[np.float64]
 WRIST = 0
 THUMB_TIP, INDEX_TIP, MIDDLE_TIP, RING_TIP, LITTLE_TIP = 4, 8, 12, 16, 20
 PAD_DEPTH = 0.008
-"""Distance of a human fingertip keypoint from the skin of the pad, m (half a finger's thickness)."""
+"""Distance of a human fingertip keypoint from the skin of its pad, m (half a finger)."""
 
 
 def check_keypoints(time: Array, keypoints: Array, where: str) -> None:
@@ -47,7 +47,8 @@ def check_keypoints(time: Array, keypoints: Array, where: str) -> None:
     length = float(np.median(np.linalg.norm(keypoints[:, 9] - keypoints[:, WRIST], axis=1)))
     if not 0.03 < length < 0.25:
         raise InputError(
-            f"{where}: the palm (wrist to middle knuckle) measures {length:.4f} m; expected about 0.09 m. "
+            f"{where}: the palm (wrist to middle knuckle) measures {length:.4f} m; expected about "
+            f"0.09 m. "
             "Keypoints must be in metres in the world frame"
         )
 

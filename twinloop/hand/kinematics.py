@@ -1,4 +1,4 @@
-"""The hand seen from its own wrist: fingertips and their Jacobians, and the arm that carries the wrist."""
+"""The hand seen from its wrist: fingertips and their Jacobians, and the arm that carries it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ class HandKinematics:
         shared = sorted(set.intersection(*(set(chain) for chain in chains)))
         if not shared:
             raise InputError(
-                f"robot {model.name}: its fingertips {list(model.tips)} share no link; expected one wrist"
+                f"robot {model.name}: its fingertips {list(model.tips)} share no link; expected "
+                f"one wrist"
             )
         self.model = model
         self.wrist = model.joints[shared[-1]].link
@@ -47,7 +48,7 @@ class HandKinematics:
         self._turns = [k for k, joint in enumerate(axes) if joint.type == "revolute"]
 
     def full(self, hand: Array, arm: Array | None = None) -> Array:
-        """Joint vector of the whole robot (..., dof) from hand joints (..., n) and arm joints (..., a)."""
+        """Joint vector (..., dof) from hand joints (..., n) and arm joints (..., a)."""
         hand = np.asarray(hand, dtype=np.float64)
         q = np.zeros((*hand.shape[:-1], self.model.dof))
         q[..., self.hand] = hand
@@ -132,7 +133,7 @@ def solve_tips(
     iterations: int = 40,
     posture: float = 2e-4,
 ) -> tuple[Array, Array]:
-    """Hand joints that bring the fingertips to targets in the wrist frame, for a whole batch at once.
+    """Hand joints that bring the fingertips to targets in the wrist frame, in one batch.
 
     Levenberg's damped least squares with an active set: a joint pushed against its limit is held
     there

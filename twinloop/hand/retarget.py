@@ -1,4 +1,4 @@
-"""From a human hand to the robot hand: joints and wrist over a whole demonstration, then exact contact.
+"""From a human hand to the robot hand: joints and wrist over a demonstration, then contact.
 
 One damped least-squares problem over all frames: fingertips follow the human's, the wrist stays
 near the
@@ -96,6 +96,7 @@ def initial_wrist(targets: Array, palm: Array, kinematics: HandKinematics) -> Ar
     Args:
         targets: (frame, tip, 3) wanted pad centres, m.
         palm: (frame, 3) human wrist, m.
+        kinematics: the hand.
     """
     robot, _ = kinematics.tips(np.clip(_closed(kinematics), kinematics.lower, kinematics.upper))
     # The human wrist lies behind the palm, the robot's wrist frame is the palm itself.
@@ -259,7 +260,7 @@ def _solve(
 
 
 def _unrolled(rotation: Array) -> Array:
-    """Running sum of the rotations between frames (frame, 3): its differences are what to smooth."""
+    """Running sum of the rotations between frames (frame, 3), whose differences are smoothed."""
     step = rotation[1:] @ np.swapaxes(rotation[:-1], 1, 2)
     turn = quaternion.to_rotvec(quaternion.from_matrix(step))
     return np.concatenate([np.zeros((1, 3)), np.cumsum(turn, axis=0)])

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.spatial import cKDTree
 
 from twinloop.errors import InputError
 from twinloop.geometry.surface import TriangleSurface
@@ -68,15 +67,17 @@ class Chamfer:
 def chamfer_distance(
     samples_a: Array, surface_a: TriangleSurface, samples_b: Array, surface_b: TriangleSurface
 ) -> Chamfer:
-    """Mean bidirectional distance of two surfaces, from samples of each to the *surface* of the other.
+    """Mean bidirectional distance: from samples of each surface to the *surface* of the other.
 
     Distances between two sampled clouds have a floor of half the sample spacing (0.6 mm for 20 000
     points on 0.03 m2), which would drown a reconstruction error of that size; distances to the
     triangles have none.
 
     Args:
-        samples_a, samples_b: (n, 3), (m, 3) points on each surface, m, in one common frame.
-        surface_a, surface_b: the surfaces, same frame.
+        samples_a: (n, 3) points on the first surface, m, in one common frame.
+        surface_a: first surface.
+        samples_b: (m, 3) points on the second surface, m.
+        surface_b: second surface.
     """
     a_to_b = surface_b.closest(samples_a).distance
     b_to_a = surface_a.closest(samples_b).distance
@@ -84,31 +85,29 @@ def chamfer_distance(
     return Chamfer(mean=mean, a_to_b=a_to_b, b_to_a=b_to_a)
 
 
-def refine_rigid(source: Array, target: Array, iterations: int = 30) -> Array:
-    """Rigid motion that brings `source` onto `target`: point-to-point ICP.
+def refine_rigid(source: Array, target: TriangleSurface, iterations: int = 30) -> Array:
+    """Rigid motion that brings points onto a surface: ICP with exact closest points.
 
     Source: Besl and McKay, PAMI 1992, each step solved by SVD (Umeyama without scale). Worst 10 %
-        of
-    the pairs are left out of a step, so that a missing underside does not pull the fit.
+    of the pairs are left out of a step, so that a missing underside does not pull the fit.
 
     Args:
-        source: (n, 3) points, m.
-        target: (m, 3) points, m.
+        source: (n, 3) points, m; a thousand suffice.
+        target: the surface.
         iterations: number of steps.
 
     Returns:
         (4, 4) `T_target_source`.
     """
-    tree = cKDTree(target)
     total = np.eye(4)
     moved = source
     for _ in range(iterations):
-        distance, index = tree.query(moved)
-        keep = distance <= np.quantile(distance, 0.9)
-        step = fit_rigid(moved[keep], target[index[keep]])
+        near = target.closest(moved)
+        keep = near.distance <= np.quantile(near.distance, 0.9)
+        step = fit_rigid(moved[keep], near.point[keep])
         moved = moved @ step[:3, :3].T + step[:3, 3]
         total = step @ total
-        if np.abs(step - np.eye(4)).max() < 1e-9:
+        if np.abs(step - np.eye(4)).max() < 1e-7:
             break
     return total
 

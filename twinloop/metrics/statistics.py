@@ -1,4 +1,4 @@
-"""Success rates as k of n with an interval, so that no percentage stands without its uncertainty."""
+"""Success rates as k of n with an interval: no percentage stands without its uncertainty."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """Training examples: the demonstrated grasp seen from wrists that are off, solved anew.
 
-Each example puts the nominal wrist a little beside its place, as a coarse approach does, and asks the
-joint least squares of fingers and wrist for the answer: part of the error is taken by the wrist, the
-rest by the fingers. Points, answer and contact labels are in that displaced wrist's frame.
+Each example puts the nominal wrist a little beside its place, as a coarse approach does, and asks
+the joint least squares of fingers and wrist for the answer: part of the error is taken by the
+wrist, the rest by the fingers. Points, answer and contact labels are in that displaced wrist's
+frame.
 """
 
 from __future__ import annotations
@@ -165,9 +166,9 @@ def make_examples(
 def load_factor(context: Array, margin: float, risk_quantile: float) -> Array:
     """Log load factor (b,) that a grip needs at given interval widths (b, 2).
 
-    For log-normal mass and friction whose 95 % intervals span a factor exp(w), log(m/mu) has standard
-    deviation sqrt(w_m^2 + w_mu^2) / 3.92; the load exceeded with the accepted risk is that quantile,
-    and F mu / (m g) = S / 2 times it.
+    For log-normal mass and friction whose 95 % intervals span a factor exp(w), log(m/mu) has
+    standard deviation sqrt(w_m^2 + w_mu^2) / 3.92; the load exceeded with the accepted risk is that
+    quantile, and F mu / (m g) = S / 2 times it.
     """
     sd = np.sqrt((context**2).sum(axis=1)) / 3.919927969080108
     result: Array = np.log(0.5 * margin) + risk_quantile * sd

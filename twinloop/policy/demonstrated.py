@@ -21,9 +21,10 @@ def demonstrated_grasp(
 ) -> tuple[Grasp, list[str]]:
     """Top-down grasp closest to a demonstration.
 
-    The human shows which sides to press and how high; the arm keeps the palm level, so wrist and joints
-    are solved anew for contacts at that height along that direction, over the identified centre of mass.
-    Narrow directions of the object stand by in case the demonstrated one does not fit the hand.
+    The human shows which sides to press and how high; the arm keeps the palm level, so wrist and
+    joints are solved anew for contacts at that height along that direction, over the identified
+    centre of mass. Narrow directions of the object stand by in case the demonstrated one does not
+    fit the hand.
 
     Args:
         demonstration: artifact of retarget: contact points, normals, which are known.
@@ -35,19 +36,21 @@ def demonstrated_grasp(
         The grasp and notes in words on what was taken from the demonstration.
     """
     _, thumb = finger_offsets(kinematics)
-    known = demonstration["contact_known"].values.astype(bool)
-    point = demonstration["contact_point"].values
-    normal = demonstration["contact_normal"].values
+    shown = demonstration.to_dataset()
+    known = shown["contact_known"].values.astype(bool)
+    point, normal = shown["contact_point"].values, shown["contact_normal"].values
     yaws, height, notes = [], None, []
     if known[thumb].any() and known[~thumb].any():
         yaws = _closing_yaws(
-            point[known & ~thumb], point[known & thumb], normal[known & ~thumb], normal[known & thumb]
+            point[known & ~thumb],
+            point[known & thumb],
+            normal[known & ~thumb],
+            normal[known & thumb],
         )
-        height = float(
-            0.5 * (point[known & thumb, 2].mean() + point[known & ~thumb, 2].mean())
-        )
+        height = float(0.5 * (point[known & thumb, 2].mean() + point[known & ~thumb, 2].mean()))
         notes.append(
-            f"closing direction {np.degrees(yaws[0]):.0f} deg and height {1e3 * height:.0f} mm from the "
+            f"closing direction {np.degrees(yaws[0]):.0f} deg and height {1e3 * height:.0f} mm "
+            f"from the "
             "demonstration's contacts"
         )
     else:

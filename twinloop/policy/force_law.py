@@ -99,14 +99,16 @@ def upper_load(mass: Array, friction: Array, risk: float) -> float:
     mass, friction = np.asarray(mass, dtype=np.float64), np.asarray(friction, dtype=np.float64)
     if mass.shape != friction.shape or mass.size == 0:
         raise InputError(
-            f"posterior samples: {mass.size} of mass and {friction.size} of friction; expected equally many, "
+            f"posterior samples: {mass.size} of mass and {friction.size} of friction; expected "
+            f"equally many, "
             "at least one"
         )
     bad = ~((mass > 0) & (friction > 0) & np.isfinite(mass) & np.isfinite(friction))
     if bad.any():
         i = int(np.argmax(bad))
         raise InputError(
-            f"posterior sample {i}: mass {mass[i]} kg, friction {friction[i]}; expected both finite and > 0"
+            f"posterior sample {i}: mass {mass[i]} kg, friction {friction[i]}; expected both "
+            f"finite and > 0"
         )
     if not 0.0 < risk < 1.0:
         raise InputError(f"risk {risk}: expected a probability between 0 and 1, such as 0.05")

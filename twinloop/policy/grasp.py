@@ -134,7 +134,7 @@ def finger_offsets(kinematics: HandKinematics) -> tuple[Array, NDArray[np.bool_]
 def place_pads(
     surface: TriangleSurface, kinematics: HandKinematics, request: GraspRequest
 ) -> tuple[Array, Array] | None:
-    """Pad centres that touch the surface for a request, and the inward normals there; None if a ray misses."""
+    """Pad centres that touch the surface and inward normals there; None if a ray misses."""
     offset, thumb = finger_offsets(kinematics)
     vertices = surface.triangles.reshape(-1, 3)
     size = float(np.linalg.norm(np.ptp(vertices, axis=0)))
@@ -269,14 +269,15 @@ def plan_grasp(
     if best is None:
         extent = np.round(np.ptp(vertices, axis=0), 3)
         raise InputError(
-            f"no top-down grasp found on an object of {extent.tolist()} m: expected one horizontal side "
+            f"no top-down grasp found on an object of {extent.tolist()} m: expected one "
+            f"horizontal side "
             "below about 0.10 m and a top that leaves room for the palm; try another object or hand"
         )
     return best[1]
 
 
 def narrow_yaws(surface: TriangleSurface, count: int = 12) -> list[float]:
-    """Closing directions in order of the object's horizontal width along them, narrowest first, rad.
+    """Closing directions by the object's horizontal width along them, narrowest first, rad.
 
     Both senses of each direction are given (thumb on either side), as the arm may prefer one.
     """
@@ -288,7 +289,7 @@ def narrow_yaws(surface: TriangleSurface, count: int = 12) -> list[float]:
 
 
 def _preferred_posture(kinematics: HandKinematics) -> Array:
-    """Fingers slightly out at the knuckle and bent back in, so that the pads, not the links, touch."""
+    """Fingers out at the knuckle and bent back in, so that the pads, not the links, touch."""
     names = [kinematics.model.joint_names[i] for i in kinematics.hand]
     bend = {"0": 0.0, "1": -0.25, "2": 0.45, "3": 0.45}
     return np.array([bend.get(name.rsplit("_", 1)[-1], 0.0) for name in names])
@@ -297,7 +298,7 @@ def _preferred_posture(kinematics: HandKinematics) -> Array:
 def _link_depth(
     surface: TriangleSurface, kinematics: HandKinematics, wrists: Array, joints: Array
 ) -> Array:
-    """Deepest entry of a finger link's axis into the object, (w,) m; 0 where all links are outside."""
+    """Deepest entry of a finger link into the object, (w,) m; 0 where all are outside."""
     poses = kinematics.links(joints)
     points = []
     for geom in kinematics.model.geoms:

@@ -1,4 +1,4 @@
-"""Force-aware grasp network: object points and identified physics in, joints, wrist, contacts and force out.
+"""Force-aware grasp network: object points and physics in; joints, wrist, contacts, force out.
 
 The heads follow the paper (16 joints, 2 contact constraints, 1 force), with two repairs.
 Coordinates are
@@ -49,7 +49,7 @@ class Physics:
     friction_high: float
 
     def context(self) -> Array:
-        """(2,) log widths of the intervals of mass and friction: the network's uncertainty input."""
+        """(2,) log widths of the intervals of mass and friction, the uncertainty input."""
         return np.log(
             np.maximum(
                 [
@@ -130,7 +130,9 @@ class GraspNetwork(nn.Module):
                 if isinstance(layer, nn.Linear):
                     gain = 0.1 if id(layer) in heads else 2.0**0.5
                     spread = gain / layer.in_features**0.5
-                    layer.weight.copy_(spread * torch.randn(layer.weight.shape, generator=generator))
+                    layer.weight.copy_(
+                        spread * torch.randn(layer.weight.shape, generator=generator)
+                    )
                     layer.bias.zero_()
 
     def forward(self, points: Tensor, context: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:

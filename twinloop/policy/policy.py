@@ -116,8 +116,8 @@ def finger_forces(kinematics: HandKinematics, grasp: Grasp, side_force: float) -
 def payload_side_force(kinematics: HandKinematics, grasp: Grasp, reserve: float = 0.95) -> float:
     """Largest side force that no joint's effort limit cuts, N.
 
-    tau = J^T f grows linearly with the force, so the limit is a ratio of efforts. A share is kept for
-    holding the weight.
+    tau = J^T f grows linearly with the force, so the limit is a ratio of efforts. A share is kept
+    for holding the weight.
     """
     _, jacobian = kinematics.tips(grasp.joints)
     unit = distribute(grasp.points, grasp.normals, 1.0, grasp.closing)

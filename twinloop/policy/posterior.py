@@ -1,4 +1,4 @@
-"""Identified physics as the policy uses it: grip friction, intervals, and worlds drawn from samples."""
+"""Identified physics as the policy uses it: grip friction, intervals, worlds from samples."""
 
 from __future__ import annotations
 
@@ -87,8 +87,9 @@ class Posterior:
 def read_posterior(tree: xr.DataTree) -> Posterior:
     """Read the physics artifact.
 
-    Grip friction is `friction_tip` where the data identify it. Where they do not, table friction stands
-    in: rubber pads grip at least as well as the table does, so the force errs on the firm side.
+    Grip friction is `friction_tip` where the data identify it. Where they do not, table friction
+    stands in: rubber pads grip at least as well as the table does, so the force errs on the firm
+    side.
 
     Raises:
         ArtifactError: parameters are missing, or there is no sample.
@@ -109,7 +110,9 @@ def read_posterior(tree: xr.DataTree) -> Posterior:
         grip = "friction_tip"
         notes.append("grip friction: identified fingertip friction")
     else:
-        notes.append("grip friction: table friction stands in, fingertip friction is unidentifiable")
+        notes.append(
+            "grip friction: table friction stands in, fingertip friction is unidentifiable"
+        )
     for name in ("mass", "friction"):
         if not known[names.index(name)]:
             notes.append(f"{name} is unidentifiable: its prior with the wide interval is used")

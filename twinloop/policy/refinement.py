@@ -1,4 +1,4 @@
-"""Improve a cloned policy in the twin: cross-entropy search over a few offsets, scored by rollouts."""
+"""Improve a cloned policy in the twin: cross-entropy search over offsets, by rollouts."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ def search(
 ) -> Search:
     """Find offsets of grasp height, lateral shift and force that do best in the twin.
 
-    Common cases for all candidates, so that differences come from the candidates. The unchanged policy
-    is always one of them; a change must earn its size.
+    Common cases for all candidates, so that differences come from the candidates. The unchanged
+    policy is always one of them; a change must earn its size.
 
     Args:
         policy: the cloned policy.

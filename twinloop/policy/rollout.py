@@ -156,7 +156,8 @@ class Controller:
         return result
 
     def _stiffness(self, joints: Array) -> Array:
-        return self.robot.gains[joints, 0]
+        gains: Array = self.robot.gains[joints, 0]
+        return gains
 
     def step(self, now: float, period: float, data: mujoco.MjData) -> Array:
         """Joint commands (dof,) at time `now`, s, for the next `period`, s."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import mujoco
 import numpy as np
+import xarray as xr
 from numpy.typing import NDArray
 
 from twinloop.errors import InputError
@@ -131,3 +132,10 @@ def twin_scene(
     add_robot(spec, robot, base)
     add_object(spec, model, tip_friction)
     return spec.compile()
+
+
+def convex_parts(reconstruction: xr.DataTree) -> list[Array]:
+    """Vertices of each convex piece, object frame, m."""
+    pieces = reconstruction.children["parts"].to_dataset()
+    vertices, label = pieces["vertices"].values, pieces["part"].values
+    return [vertices[label == part] for part in np.unique(label)]

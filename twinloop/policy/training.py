@@ -1,4 +1,4 @@
-"""Behaviour cloning of the grasp network: all heads at once, full passes, the same bytes every time."""
+"""Behaviour cloning of the grasp network: all heads at once, the same bytes every time."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class TrainingSettings:
 
 @dataclass(frozen=True)
 class Curve:
-    """Mean losses per epoch, (epoch,): joints rad2, wrist (share of range)2, contacts nat, force log2."""
+    """Mean losses per epoch: joints rad2, wrist (share of range)2, contacts nat, force log2."""
 
     joints: Array
     wrist: Array
@@ -50,12 +50,13 @@ def train(
 ) -> tuple[GraspNetwork, Curve]:
     """Fit a network to examples.
 
-    Single-threaded and seeded: two runs give the same weights bit by bit. Examples whose pads missed
-    teach the contact head only.
+    Single-threaded and seeded: two runs give the same weights bit by bit. Examples whose pads
+    missed teach the contact head only.
 
     Args:
         examples: what to imitate.
-        lower, upper: (n,) joint limits, rad.
+        lower: (n,) lower joint limits, rad.
+        upper: (n,) upper joint limits, rad.
         settings: knobs.
     """
     threads = torch.get_num_threads()
@@ -105,7 +106,7 @@ def _train(
             # Joints in units of 0.05 rad (4 mm at the pad), so that no head drowns the others.
             total = losses[0] / 0.05**2 + 20.0 * losses[1] + 0.2 * losses[2] + 10.0 * losses[3]
             optimiser.zero_grad()
-            total.backward()
+            total.backward()  # type: ignore[no-untyped-call]
             optimiser.step()
             schedule.step()
             history[epoch] += losses.detach().double().numpy() * len(rows) / count

@@ -22,7 +22,7 @@ CONTROLLERS = ("policy", "position_only", "paper_force")
 
 @dataclass(frozen=True)
 class TrialSpread:
-    """Half widths of what differs between trials (uniform), and noise of the policy's eyes (normal sd).
+    """Half widths of what differs between trials, and noise of the policy's eyes (sd).
 
     Attributes:
         position: object position on the table, m.

@@ -1,0 +1,1 @@
+"""Figures against the truth where there is one, else inside the twin."""
