@@ -58,7 +58,7 @@ def first_hit(obj: LabObject, origin: FloatArray, direction: FloatArray) -> floa
 
 
 def _free_path(obj: LabObject, origin: FloatArray, direction: FloatArray, radius: float) -> float:
-    """How far (m) a sphere of ``radius`` moves level from ``origin`` until it touches; inf if never.
+    """How far (m) a sphere of ``radius`` moves from ``origin`` until it touches; inf if never.
 
     Three rays stand for the sphere: its middle and both flanks at 0.8 of the radius.
     """
@@ -265,6 +265,8 @@ def reach_tips(robot: RobotModel, start: FloatArray, targets: FloatArray) -> Flo
         step = jacobian.T @ np.linalg.solve(
             jacobian @ jacobian.T + 1e-5 * np.eye(len(error)), error
         )
+        # Short steps: long ones fold the fingers over.
+        step *= min(1.0, 0.1 / max(float(np.abs(step).max()), 1e-12))
         q[moving] = np.clip(q[moving] + step, low[moving], high[moving])
     return q
 
@@ -280,8 +282,8 @@ def lift(
     depth = max(0.55 * float(size[2]), robot.tip_radius + 0.004)
     half = 0.5 * float(min(size[0], size[1])) + robot.tip_radius
     spread = min(0.045, 0.3 * float(max(size[0], size[1])))
-    q = np.zeros(robot.dof)
-    reach = -float(robot.tip_positions(q)[0, 2]) - 0.012
+    q = robot.posture("bent")
+    reach = -float(robot.tip_positions(q)[0, 2])
     middle = se3.apply(T_world_object, np.array([[0.0, 0.0, depth]]))[0]
     q[:4] = [middle[0], middle[1], middle[2] + reach, yaw]
     forward, side = (
@@ -291,10 +293,15 @@ def lift(
     places = [(-1.0, spread), (-1.0, 0.0), (-1.0, -spread), (1.0, 0.0)]
 
     def hand(gap: float) -> FloatArray:
-        targets = [middle + s * (half + gap) * forward + y * side for s, y in places]
+        # The thumb presses as hard as the three fingers together, or the soft arm would give way.
+        gaps = [gap, gap, gap, gap if gap >= 0 else 3.0 * gap]
+        targets = [
+            middle + s * (half + g) * forward + y * side
+            for (s, y), g in zip(places, gaps, strict=True)
+        ]
         return reach_tips(robot, q, np.array(targets))
 
-    away, touch, squeeze = hand(0.025), hand(0.0), hand(-0.02)
+    away, touch, squeeze = hand(0.025), hand(0.0), hand(-0.008)
     height = robot.index("arm_z")
     above, raised = away.copy(), squeeze.copy()
     above[height] += float(size[2]) - depth + 0.03
