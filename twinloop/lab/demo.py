@@ -43,10 +43,9 @@ class DemoSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    rate: Annotated[float, Field(gt=1, le=120, description="video frames per second")] = 30.0
     height: Annotated[float, Field(gt=0, le=0.3, description="lift, m")] = 0.08
     pace: Annotated[float, Field(gt=0.1, le=4, description="1 = 2.6 s for the whole grasp")] = 1.0
-    camera: FilmSettings = FilmSettings(subframes=1)
+    camera: FilmSettings = FilmSettings(rate=30.0, subframes=1)
 
 
 class Grasp:
@@ -187,7 +186,7 @@ def shoot_demo(
         quaternion.from_rotvec([0.0, 0.0, rng.uniform(-0.5, 0.5)]),
     )
     grasp = Grasp(obj, T_world_object, settings, float(rng.uniform(-0.06, 0.06)))
-    times = frame_times(grasp.duration, noise.dropped, rng, settings.rate)
+    times = frame_times(grasp.duration, settings.camera.rate, noise.dropped, rng)
     keypoints = grasp.keypoints(times)
     model = hand_scene(obj, stage, seed, keypoints[0])
 
@@ -210,7 +209,6 @@ def shoot_demo(
             settings.camera,
             noise,
             rng,
-            settings.rate,
         )
     noisy = keypoints + rng.normal(0.0, noise.hand, keypoints.shape)
     np.savez(

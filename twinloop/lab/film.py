@@ -1,4 +1,4 @@
-"""Filming what happens on the table: one static camera at 60 Hz, a tag board under the object.
+"""Filming what happens on the table: one static camera, a tag board under the object.
 
 Frames are stamped on the camera's clock with the middle of their exposure; some are dropped.
 """
@@ -30,8 +30,6 @@ from twinloop.lab.video import TIME_BASE, write_video
 import mujoco  # isort: skip  after twinloop.lab.render, which chooses the GL first
 
 FloatArray = NDArray[np.float64]
-IMAGE_RATE = 60.0
-"""Hz of the static camera."""
 
 
 class FilmSettings(BaseModel):
@@ -39,6 +37,7 @@ class FilmSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    rate: Annotated[float, Field(gt=1, le=240, description="frames per second")] = 60.0
     width: Annotated[int, Field(ge=96, le=1920, multiple_of=2, description="px")] = 640
     height: Annotated[int, Field(ge=72, le=1080, multiple_of=2, description="px")] = 480
     elevation: Annotated[float, Field(gt=5, lt=85, description="of the view, deg")] = 36.0
@@ -137,7 +136,7 @@ def robot_scene(obj: LabObject, robot: RobotModel, stage: Stage, seed: int) -> A
 
 
 def frame_times(
-    duration: float, dropped: float, rng: np.random.Generator, rate: float = IMAGE_RATE
+    duration: float, rate: float, dropped: float, rng: np.random.Generator
 ) -> FloatArray:
     """Presentation times (n,) s of the frames that arrive, on the video's 1/90000 s grid.
 
@@ -165,7 +164,6 @@ def film(
     settings: FilmSettings,
     noise: NoiseSpec,
     rng: np.random.Generator,
-    rate: float = IMAGE_RATE,
 ) -> int:
     """Film a clip.
 
@@ -179,7 +177,6 @@ def film(
         settings: shutter.
         noise: pixel noise and exposure drift.
         rng: source of the noise.
-        rate: nominal frames per second.
 
     Returns:
         Number of frames.
@@ -210,4 +207,4 @@ def film(
             last = (key, exposure)
             yield sensor.develop(exposure, gains[index], rng)
 
-    return write_video(path, frames(), times, rate=rate)
+    return write_video(path, frames(), times, rate=settings.rate)

@@ -80,7 +80,9 @@ def shoot_pushes(
             log = measure(robot, push.rollout, spec.noise, own)
             write_csv(folder / "robot.csv", log)
             write_mcap(folder / "robot.mcap", log)
-            times = frame_times(float(push.rollout.time[-1]), spec.noise.dropped, own)
+            times = frame_times(
+                float(push.rollout.time[-1]), settings.camera.rate, spec.noise.dropped, own
+            )
             film(
                 folder / "video.mp4",
                 photo,
