@@ -15,7 +15,7 @@ class Params(StageParams):
         0.25,
         gt=0,
         le=5,
-        description="Time at the start of a push that is surely free of contact [s].",
+        description="Time at a push's start that is surely free of contact [s].",
     )
     contact_margin: float = Field(
         0.04, ge=0, le=1, description="Time around contact kept out of the free-motion fit [s]."
@@ -31,4 +31,7 @@ class Params(StageParams):
     )
     share_clock: bool = Field(
         True, description="Whether both clocks ran on through the session, so all pushes share [1]."
+    )
+    keep_joints: bool = Field(
+        False, description="Store the smoothed joint signals too, for a closer look [1]."
     )

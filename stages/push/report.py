@@ -33,14 +33,9 @@ def metrics(tree: xr.DataTree, inputs: Inputs, params: Params) -> dict[str, Any]
         }
     offsets = [p["clock_offset_ms"] for p in out["pushes"].values()]
     out["clock_offset_ms"] = float(np.median(offsets))
-    root = tree.to_dataset()
     out["free_motion"] = {
-        joint: {
-            "viscous": float(root["free_viscous"].values[k]),
-            "coulomb": float(root["free_coulomb"].values[k]),
-            "rotor": float(root["free_rotor"].values[k]),
-        }
-        for k, joint in enumerate(tree.attrs["chain"])
+        joint: {term: values[term] for term in ("rotor", "viscous", "coulomb")}
+        for joint, values in tree.attrs["free_motion"].items()
     }
     return out
 

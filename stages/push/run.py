@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import xarray as xr
-from twinloop.capture.robot_log import RobotLog, read_robot_log
 
 from stages.harness import Inputs
 from stages.push.params import Params
 from twinloop.capture.push_session import PushSession, load_session
+from twinloop.capture.robot_log import RobotLog, read_robot_log
 from twinloop.errors import InputError
 from twinloop.geometry import se3
 from twinloop.hand.model import RobotModel
@@ -34,8 +35,8 @@ def check_overlap(log: Path, robot: np.ndarray, frames: np.ndarray, largest: flo
             f"{log}: the log runs from {robot[0]:.3f} to {robot[-1]:.3f} s, the video from "
             f"{frames[0]:.3f} to {frames[-1]:.3f} s; they share {max(high - low, 0.0):.3f} s, "
             f"expected {0.5 * shorter:.3f} s at least. Logs of two pushes may be swapped; if the "
-            f"clocks differ by more than {largest} s, subtract the difference from the log or raise "
-            "push.largest_offset."
+            f"clocks differ by more than {largest} s, subtract the difference from the log, or "
+            "raise push.largest_offset."
         )
 
 
@@ -49,7 +50,7 @@ def check_reach(log: Path, signals: JointSignals, positions: np.ndarray) -> None
     if gap > 0.5:
         raise InputError(
             f"{log}: the fingertip never comes nearer to the object than {gap:.2f} m, expected "
-            "below 0.5 m. Check T_world_base and tip in robot.yaml, and that the log is this push's."
+            "below 0.5 m. Check T_world_base and tip in robot.yaml, and whose log this is."
         )
 
 
@@ -58,10 +59,20 @@ def signals_of(
 ) -> JointSignals:
     """Smoothed signals of a log, in the robot's joint order."""
     names = tuple(log.joints)
-    columns = [
+    position, velocity, effort, command = (
         order_joints(robot, names, values, where)
         for values in (log.position, log.velocity, log.effort, log.command)
-    ]
+    )
+    if np.isnan(effort).all():
+        raise InputError(
+            f"{where}: holds no efforts, so no contact force can be found; log the motors' efforts "
+            "(N, N m) in JointState.effort or in columns effort_<joint>."
+        )
+    # What a robot does not report is made of what it does: speed from position, no command means
+    # that it stays.
+    velocity = np.where(np.isnan(velocity), np.gradient(position, log.time, axis=0), velocity)
+    command = np.where(np.isnan(command), position, command)
+    columns = (position, velocity, effort, command)
     return joint_signals(
         robot,
         session.robot.T_world_base.matrix,
@@ -98,14 +109,10 @@ def group(
     signals: JointSignals, force: ContactForce, tracked: xr.Dataset, offset: Offset, radius: float
 ) -> xr.Dataset:
     """One push's group of the artifact."""
-    own = (0, 0) if not np.isfinite(offset.residual) else (1, offset.residual)
+    measured = bool(np.isfinite(offset.residual))
     return xr.Dataset(
         {
             "robot_time": ("sample", signals.time),
-            "joint_position": (("sample", "joint"), signals.position),
-            "joint_velocity": (("sample", "joint"), signals.velocity),
-            "joint_effort": (("sample", "joint"), signals.effort),
-            "joint_command": (("sample", "joint"), signals.command),
             "tip_position": (("sample", "xyz"), signals.tip),
             "tip_velocity": (("sample", "xyz"), signals.tip_velocity),
             "contact_force": (("sample", "xyz"), force.force),
@@ -124,29 +131,36 @@ def group(
         attrs={
             "tip_radius": radius,
             "contact_time": float(force.touching.sum() * (signals.time[1] - signals.time[0])),
-            "clock_measured": bool(own[0]),
-            "clock_residual_m": float(own[1]),
+            "clock_measured": measured,
+            "clock_residual_m": float(offset.residual) if measured else None,
         },
     )
 
 
-def free_motion_dataset(robot: RobotModel, model: FreeMotion, tip: str) -> xr.Dataset:
-    """The robot's free-motion model of the joints that carry the tip."""
-    chain = list(robot.chain(robot.tip(tip).link))
+def joint_array(signals: JointSignals) -> xr.DataArray:
+    """Smoothed joint signals (sample, signal, joint)."""
+    stacked = np.stack(
+        [signals.position, signals.velocity, signals.effort, signals.command], axis=1
+    )
+    return xr.DataArray(stacked, dims=("sample", "signal", "joint"))
+
+
+def free_motion_attrs(robot: RobotModel, model: FreeMotion, tip: str) -> dict[str, Any]:
+    """The free-motion model of the joints that carry the tip, as attributes."""
     std = np.sqrt(np.diagonal(model.covariance, axis1=1, axis2=2))
     terms = ("rotor", "viscous", "coulomb", "links", "bias")
-    return xr.Dataset(
-        {
-            **{f"free_{t}": ("chain", model.value[chain, k]) for k, t in enumerate(terms)},
-            **{f"free_{t}_std": ("chain", std[chain, k]) for k, t in enumerate(terms)},
-            "free_residual": ("chain", model.residual[chain]),
+    return {
+        "tip": tip,
+        "joints": list(robot.joint_names),
+        "free_motion": {
+            robot.joint_names[j]: {
+                **{t: float(model.value[j, k]) for k, t in enumerate(terms)},
+                **{f"{t}_std": float(std[j, k]) for k, t in enumerate(terms)},
+                "residual": float(model.residual[j]),
+            }
+            for j in robot.chain(robot.tip(tip).link)
         },
-        attrs={
-            "chain": [robot.joint_names[j] for j in chain],
-            "joints": list(robot.joint_names),
-            "tip": tip,
-        },
-    )
+    }
 
 
 def run(inputs: Inputs, params: Params) -> dict[str, xr.Dataset]:
@@ -178,9 +192,10 @@ def run(inputs: Inputs, params: Params) -> dict[str, xr.Dataset]:
         if params.share_clock
         else [combine([o], params.offset_floor, params.largest_offset)[0] for o in own]
     )
-    groups = {"/": free_motion_dataset(robot, model, session.robot.tip)}
+    groups = {"/": xr.Dataset(attrs=free_motion_attrs(robot, model, session.robot.tip))}
     for push, s, f, d, o in zip(session.pushes, signals, forces, tracked, offsets, strict=True):
-        groups[f"/{push.name}"] = group(s, f, d, o, robot.tip_radius).assign_attrs(
-            action=push.action, held_out=push.held_out
-        )
+        data = group(s, f, d, o, robot.tip_radius)
+        if params.keep_joints:
+            data["joint_signals"] = joint_array(s)
+        groups[f"/{push.name}"] = data.assign_attrs(action=push.action, held_out=push.held_out)
     return groups

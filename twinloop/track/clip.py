@@ -14,6 +14,7 @@ from twinloop.capture.board import Board, detect_tags
 from twinloop.capture.camera_yaml import CameraFile
 from twinloop.capture.video import read_video
 from twinloop.errors import InputError
+from twinloop.geometry.camera import matrix
 from twinloop.track.solver import WorldCamera
 
 Array = NDArray[np.float64]
@@ -35,8 +36,8 @@ class Undistortion:
         """Prepare the look-up table of `camera`."""
         self.identity = not np.any(camera.distortion)
         size = (camera.width, camera.height)
-        k = np.array(camera.distortion)
-        maps = cv2.initUndistortRectifyMap(camera.K, k, np.eye(3), camera.K, size, cv2.CV_16SC2)
+        k, pinhole = np.array(camera.distortion), matrix(camera.intrinsics)
+        maps = cv2.initUndistortRectifyMap(pinhole, k, np.eye(3), pinhole, size, cv2.CV_16SC2)
         self.first, self.second = maps
 
     def __call__(self, image: Image) -> Image:
@@ -103,10 +104,10 @@ def locate_camera(
         pixels.append(seen)
         owner.append(np.full(len(seen), i))
     every, seen, who = np.concatenate(points), np.concatenate(pixels), np.concatenate(owner)
-    k = np.array(camera.distortion)
-    ok, rvec, tvec = cv2.solvePnP(every, seen, camera.K, k, flags=cv2.SOLVEPNP_IPPE)
-    rvec, tvec = cv2.solvePnPRefineLM(every, seen, camera.K, k, rvec, tvec)
-    shown = np.asarray(cv2.projectPoints(every, rvec, tvec, camera.K, k)[0]).reshape(-1, 2)
+    k, pinhole = np.array(camera.distortion), matrix(camera.intrinsics)
+    ok, rvec, tvec = cv2.solvePnP(every, seen, pinhole, k, flags=cv2.SOLVEPNP_IPPE)
+    rvec, tvec = cv2.solvePnPRefineLM(every, seen, pinhole, k, rvec, tvec)
+    shown = np.asarray(cv2.projectPoints(every, rvec, tvec, pinhole, k)[0]).reshape(-1, 2)
     error = np.linalg.norm(shown - seen, axis=1)
     for i, name in enumerate(images):
         worst = float(np.median(error[who == i]))

@@ -16,7 +16,7 @@ from twinloop.track.appearance import Reference, synthesise
 from twinloop.track.feature_map import localise
 from twinloop.track.fit import Fit, fit_pose
 from twinloop.track.measure import NOTHING
-from twinloop.track.model import ObjectModel
+from twinloop.track.model import ObjectModel, shrink_image
 from twinloop.track.solver import RestPrior, Solution, WorldCamera, project, rotation_exp
 
 Array = NDArray[np.float64]
@@ -78,33 +78,11 @@ def appearance_score(
     return float(np.corrcoef(a, b)[0, 1])
 
 
-def shrink(
-    model: ObjectModel, camera: WorldCamera, image: Image, factor: int
-) -> tuple[WorldCamera, Image, list[Reference]]:
-    """WorldCamera, image and references at 1/factor of their size (area averages)."""
-
-    def intrinsics(k: Array) -> Array:
-        fx, fy, cx, cy = k / factor
-        half = 0.5 - 0.5 / factor
-        return np.array([fx, fy, cx - half, cy - half])
-
-    def small(i: Image) -> Image:
-        h, w = i.shape
-        size = (max(w // factor, 1), max(h // factor, 1))
-        cut = i[: size[1] * factor, : size[0] * factor]
-        return np.asarray(cv2.resize(cut, size, interpolation=cv2.INTER_AREA), np.uint8)
-
-    references = [
-        model.shape.reference(small(r.image), intrinsics(r.intrinsics), r.T_camera_object)
-        for r in model.references
-    ]
-    s = small(image)
-    h, w = s.shape
-    return (
-        WorldCamera(intrinsics(camera.intrinsics), camera.T_camera_world, w, h),
-        s,
-        references,
-    )
+def shrink(camera: WorldCamera, image: Image, factor: int) -> tuple[WorldCamera, Image]:
+    """Camera and image at 1/factor of their size (area averages)."""
+    small, intrinsics = shrink_image(image, camera.intrinsics, factor)
+    h, w = small.shape
+    return WorldCamera(intrinsics, camera.T_camera_world, w, h), small
 
 
 def table_points(camera: WorldCamera, height: float, spacing: float, reach: float) -> Array:
@@ -140,7 +118,8 @@ def search_table(
     At 1/factor of the size, templates are made on a grid of table points and yaws and slid around
     (masked normalised cross-correlation); peaks go back to the table through their pixel.
     """
-    small_camera, small_image, references = shrink(model, camera, image, factor)
+    small_camera, small_image = shrink(camera, image, factor)
+    references = model.shrunk(factor)
     spacing = 0.8 * model.shape.diameter
     found: list[tuple[float, Array]] = []
     eye = np.linalg.inv(camera.T_camera_world)
@@ -182,7 +161,7 @@ def search_table(
                 )
             )
     found.sort(key=lambda f: -f[0])
-    return distinct(found, 0.15 * model.shape.diameter, 0.2)
+    return distinct(found[:60], 0.15 * model.shape.diameter, 0.2)
 
 
 def _depth(camera: WorldCamera, point: Array) -> float:
@@ -246,7 +225,8 @@ def find_start(
     candidates = [c for c in candidates if c[1].inliers >= minimum_inliers]
     if not candidates:
         return None
-    small_camera, small_image, references = shrink(model, camera, image, 2)
+    small_camera, small_image = shrink(camera, image, 2)
+    references = model.shrunk(2)
 
     def score_of(candidate: tuple[str, Fit, bool]) -> float:
         solution = candidate[1].solution

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 
@@ -23,7 +24,7 @@ class ObjectModel:
     shape: mesh; references: scan images with the object's pose; features: SIFT map; up: (3,)
     object axis that points up as it rests; rest_rotation: (3, 3) one resting orientation;
     rest_height: m of the object's origin above the table; contact_height: m of the lowest hull
-    vertex at rest (0 for a perfect mesh on the table).
+    vertex at rest (0 for a perfect mesh on the table); small: shrunk references, made when needed.
     """
 
     shape: Shape
@@ -33,6 +34,28 @@ class ObjectModel:
     rest_rotation: Array
     rest_height: float
     contact_height: float
+    small: dict[int, list[Reference]] = field(default_factory=dict)
+
+    def shrunk(self, factor: int) -> list[Reference]:
+        """The references at 1/factor of their size, made once."""
+        if factor not in self.small:
+            self.small[factor] = [
+                self.shape.reference(
+                    *shrink_image(r.image, r.intrinsics, factor), r.T_camera_object
+                )
+                for r in self.references
+            ]
+        return self.small[factor]
+
+
+def shrink_image(image: Image, intrinsics: Array, factor: int) -> tuple[Image, Array]:
+    """Image (h, w) and intrinsics (4,) at 1/factor of the size (area averages)."""
+    h, w = image.shape
+    size = (max(w // factor, 1), max(h // factor, 1))
+    cut = image[: size[1] * factor, : size[0] * factor]
+    small = np.asarray(cv2.resize(cut, size, interpolation=cv2.INTER_AREA), np.uint8)
+    half = np.array([0.0, 0.0, 1.0, 1.0]) * (0.5 - 0.5 / factor)
+    return small, intrinsics / factor - half
 
 
 def build_model(
@@ -98,6 +121,4 @@ def to_grey(image: Image) -> Image:
     """Grey image (h, w) u1 of an RGB or grey one (ITU-R BT.601 weights, fixed point)."""
     if image.ndim == 2:
         return np.ascontiguousarray(image)
-    import cv2
-
     return np.asarray(cv2.cvtColor(np.ascontiguousarray(image), cv2.COLOR_RGB2GRAY), np.uint8)

@@ -8,22 +8,22 @@ PUSHES = ArtifactSchema(
     name="twinloop.pushes",
     version="1.0.0",
     groups={
-        "/": GroupSpec(arrays={}, extra=True),
+        # The attributes of the root hold the robot's fitted free-motion model.
+        "/": GroupSpec(arrays={}),
         "push_": GroupSpec(
             pattern=True,
             arrays={
                 "robot_time": time("sample", "robot"),
-                "joint_position": numbers(
-                    ("sample", "joint"), "1", "measured position, m or rad by joint type", "finite"
-                ),
-                "joint_velocity": numbers(
-                    ("sample", "joint"), "1", "measured velocity, m/s or rad/s", "finite"
-                ),
-                "joint_effort": numbers(
-                    ("sample", "joint"), "1", "measured motor effort, N or N m", "finite"
-                ),
-                "joint_command": numbers(
-                    ("sample", "joint"), "1", "commanded position, m or rad", "finite"
+                # One optional array and not four: an artifact may have 200 files, a session many
+                # pushes.
+                "joint_signals": numbers(
+                    ("sample", "signal", "joint"),
+                    "1",
+                    "smoothed position, velocity, effort and command: m or rad, m/s or rad/s, "
+                    "N or N m, m or rad",
+                    "finite",
+                    optional=True,
+                    signal=4,
                 ),
                 "tip_position": position(("sample",), "centre of the fingertip sphere", WORLD),
                 "tip_velocity": numbers(
