@@ -57,3 +57,15 @@ def advise(message: str) -> str:
         if pattern.search(message):
             return f"{message.rstrip()}\n{text}"
     return message.rstrip()
+
+
+_TRANSIENT = re.compile(
+    r"exited with -(9|15)\b|exit code -(9|15)\b|Unable to acquire lock|Connection (reset|refused)"
+    r"|timed out|Temporary failure in name resolution|Resource temporarily unavailable",
+    re.IGNORECASE,
+)
+
+
+def is_transient(message: str) -> bool:
+    """Tell whether a failure may pass by itself, so that trying again makes sense."""
+    return bool(_TRANSIENT.search(message))

@@ -70,7 +70,7 @@ def run(
     """Build objects side by side, as far as something changed."""
     root = Path.cwd()
     if pull:
-        dvc(root, "pull", "-q", "--run-cache", "--allow-missing")
+        dvc(root, "pull", "--run-cache", "--allow-missing")
     with reporter(root, quiet=quiet, as_json=as_json) as emit:
         result = run_all(
             root, names, spread=threads(jobs or processors()), emit=emit, until=until, wait=wait

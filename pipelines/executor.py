@@ -203,6 +203,8 @@ def build_object(
     except KeyboardInterrupt:
         run.error = "stopped before it began"
     except (TwinloopError, OSError) as error:
+        if run.workspace is None:
+            workspaces.discard(name)
         run.error = advise(f"{name}: {error}")
         emit(Event(name, "", "failed", message=run.error))
     return run
@@ -321,7 +323,7 @@ def record_raw(root: Path, status: dict[str, Any], emit: Emit = silent) -> list[
         if state in ("modified", "not in cache") and (root / path).exists()
     ]
     for path in changed:
-        dvc(root, "add", "-q", path)
+        dvc(root, "add", path)
         emit(Event("", "", "recorded", message=f"{path} has changed: added to DVC"))
     return changed
 
@@ -346,6 +348,10 @@ def choose(graph: Graph, names: list[str] | None) -> list[str]:
     for name in names or []:
         if name not in graph.objects:
             raise InputError(unknown("object", name, graph.objects))
+    for name in names or graph.objects:
+        card = graph.root / "datasets" / name / "object.yaml"
+        if not card.is_file():
+            raise InputError(f"{card} is missing; restore it, or `twinloop remove {name}`.")
     return list(dict.fromkeys(names)) if names else list(graph.objects)
 
 

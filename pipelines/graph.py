@@ -93,9 +93,7 @@ def read_graph(root: Path) -> Graph:
     lists = read_yaml(root / OBJECTS_FILE) or {}
     for key, names in lists.items():
         if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
-            raise InputError(
-                f"{root / OBJECTS_FILE}: `{key}` must list names, got {names!r}."
-            )
+            raise InputError(f"{root / OBJECTS_FILE}: `{key}` must list names, got {names!r}.")
     return Graph(root, stages, {key: tuple(names) for key, names in lists.items()})
 
 

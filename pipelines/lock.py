@@ -60,9 +60,15 @@ def parse_entries(text: str, path: Path) -> dict[str, str]:
 
 
 def write_entries(path: Path, entries: Mapping[str, str]) -> None:
-    """Replace a ``dvc.lock`` atomically, entries sorted by name."""
+    """Replace a ``dvc.lock`` atomically, entries sorted by name; without any, it goes.
+
+    DVC refuses an empty lock, and does not need one.
+    """
+    if not entries:
+        path.unlink(missing_ok=True)
+        return
     body = "".join(entries[name].rstrip("\n") + "\n" for name in sorted(entries))
-    write_text(path, HEADER + body if body else "")
+    write_text(path, HEADER + body)
 
 
 def write_text(path: Path, text: str) -> None:

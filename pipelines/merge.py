@@ -61,11 +61,11 @@ def known(graph: Graph, key: str) -> bool:
 def checkout(root: Path, stages: list[str]) -> None:
     """Link outputs from the cache. Only the outputs of ``stages`` may replace changed files."""
     try:
-        dvc(root, "checkout", "-q", "--allow-missing")
+        dvc(root, "checkout", "--allow-missing")
     except CommandError:
         # Some output is half written or was edited by hand. Never force everything: that would
         # also throw away a raw capture that its owner has changed but not yet added.
-        dvc(root, "checkout", "-q", "--allow-missing", "--force", *stages)
+        dvc(root, "checkout", "--allow-missing", "--force", *stages)
 
 
 def bring(workspace: Workspace, root: Path, path: str) -> None:

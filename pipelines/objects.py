@@ -14,7 +14,7 @@ from pipelines.graph import OBJECTS_FILE, read_graph, read_yaml
 from pipelines.lock import LOCK_FILE, project_lock, read_entries, write_entries, write_text
 from pipelines.process import dvc
 from pipelines.suggest import unknown
-from twinloop.card import NAME, STAGES, ObjectCard
+from twinloop.card import NAME, ObjectCard
 from twinloop.errors import InputError
 
 PARTS = ("scan", "push", "demo")
@@ -71,7 +71,7 @@ def add(root: Path, new: NewObject) -> list[str]:
     with project_lock(root, "twinloop add"):
         graph = read_graph(root)
         _check_name(root, new.name)
-        card = _card(new)
+        card = _card(new, list(graph.stages))
         target = root / "datasets" / new.name
         if new.preset:
             _check_preset(root, new.preset)
@@ -87,14 +87,14 @@ def add(root: Path, new: NewObject) -> list[str]:
                 write(target / "truth" / "reference.yaml", reference)
                 for part in PARTS:
                     shutil.copytree(new.captures[part], target / "raw" / part)
-                dvc(root, "add", "-q", *(f"datasets/{new.name}/raw/{part}" for part in PARTS))
+                dvc(root, "add", *(f"datasets/{new.name}/raw/{part}" for part in PARTS))
         except BaseException:
             shutil.rmtree(target, ignore_errors=True)
             raise
         lists = {"objects": [*graph.objects, new.name]}
         if new.preset:
             lists["lab_objects"] = [*graph.lists.get("lab_objects", ()), new.name]
-        _write_lists(root, lists)
+        write_lists(root, lists)
     made = f"made in the lab from preset {new.preset}" if new.preset else "raw captures in DVC"
     return [
         f"datasets/{new.name}/ added ({made}).",
@@ -113,7 +113,7 @@ def remove(root: Path, name: str, *, keep_files: bool = False) -> list[str]:
         graph = read_graph(root)
         if name not in graph.objects:
             raise InputError(unknown("object", name, graph.objects))
-        _write_lists(root, {k: [n for n in v if n != name] for k, v in graph.lists.items()})
+        write_lists(root, {k: [n for n in v if n != name] for k, v in graph.lists.items()})
         _drop_entries(root, name)
         if not keep_files:
             shutil.rmtree(root / "datasets" / name)
@@ -144,12 +144,29 @@ def rename(root: Path, old: str, new: str) -> list[str]:
         (folder).rename(root / "datasets" / new)
         write_text(root / "datasets" / new / "object.yaml", _dump(content, yaml))
         lists = {key: [new if n == old else n for n in names] for key, names in graph.lists.items()}
-        _write_lists(root, lists)
+        write_lists(root, lists)
         _drop_entries(root, old)
     return [
         f"{old} is now {new}; its captures moved along.",
         f"Results carry the name, so they are built anew: twinloop run {new}",
     ]
+
+
+def replace_captures(root: Path, name: str, captures: dict[str, Path]) -> None:
+    """Replace parts of a real object's capture, and add them to DVC.
+
+    Raises:
+        InputError: A lab object, or a part that lacks files.
+    """
+    with project_lock(root, "twinloop add"):
+        if name in read_graph(root).lists.get("lab_objects", ()):
+            raise InputError(f"{name} is a lab object: its captures are made, not taken.")
+        folder = root / "datasets" / name / "raw"
+        check_captures({part: folder / part for part in PARTS} | captures)
+        for part, source in captures.items():
+            shutil.rmtree(folder / part, ignore_errors=True)
+            shutil.copytree(source, folder / part)
+            dvc(root, "add", f"datasets/{name}/raw/{part}")
 
 
 def check_captures(captures: dict[str, Path]) -> None:
@@ -219,7 +236,7 @@ def _check_preset(root: Path, preset: str) -> None:
         raise InputError(unknown("lab preset", preset, known))
 
 
-def _card(new: NewObject) -> str:
+def _card(new: NewObject, stages: list[str]) -> str:
     try:
         card = ObjectCard(name=new.name, license=new.license, title=new.title)
     except ValueError as error:
@@ -229,7 +246,7 @@ def _card(new: NewObject) -> str:
     text += 'description: ""\nauthors: []\ntags: []\n'
     text += "# Parameters of single stages that differ from params.yaml, for example\n"
     text += "#   identify: {iterations: 200}\noverrides:\n"
-    return text + "".join(f"  {stage}: {{}}\n" for stage in STAGES)
+    return text + "".join(f"  {stage}: {{}}\n" for stage in stages)
 
 
 def _recipe(new: NewObject) -> str:
@@ -240,7 +257,7 @@ def _recipe(new: NewObject) -> str:
     )
 
 
-def _write_lists(root: Path, lists: dict[str, list[str]]) -> None:
+def write_lists(root: Path, lists: dict[str, list[str]]) -> None:
     """Put new lists into ``objects.yaml``; comments and the order of keys stay."""
     content, yaml = _load(root / OBJECTS_FILE)
     for key, names in lists.items():

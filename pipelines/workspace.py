@@ -139,7 +139,8 @@ class Workspaces:
         """Workspaces of ``commit`` (see :func:`snapshot`)."""
         self.graph = graph
         self.commit = commit
-        self.cache = (graph.root / dvc(graph.root, "cache", "dir").strip()).resolve()
+        self.cache = cache_of(graph.root)
+        self._open: set[str] = set()
         # `git worktree add` and `remove` edit .git/worktrees: one at a time, it takes 40 ms.
         self._git = threading.Lock()
 
@@ -147,46 +148,61 @@ class Workspaces:
         """Make the workspace of object ``name`` and link its inputs and outputs from the cache."""
         root = self.graph.root
         workspace = Workspace(root / FOLDER / name, name)
-        workspace.path.parent.mkdir(parents=True, exist_ok=True)
+        if name in self._open:  # a second attempt goes on where the first one failed
+            return workspace
         with self._git:
-            git(
-                root,
-                "worktree",
-                "add",
-                "-q",
-                "--no-checkout",
-                "--detach",
-                workspace.path,
-                self.commit,
-            )
+            remove(root, workspace.path)
+        workspace.path.parent.mkdir(parents=True, exist_ok=True)
+        bare = ("add", "-q", "--no-checkout", "--detach", "--force")
+        with self._git:
+            git(root, "worktree", *bare, workspace.path, self.commit)
         # Other objects' folders stay out: DVC would look after their raw files too.
-        inside = [f":(exclude)datasets/{n}" for n in self.graph.objects if n != name]
-        git(workspace.path, "checkout", "-q", self.commit, "--", ".", *inside)
-        self._configure(workspace)
+        for paths in ((".", ":(exclude)datasets"), (":(glob)datasets/*", f"datasets/{name}")):
+            git(workspace.path, "checkout", "-q", self.commit, "--", *paths)
+        configure(root, workspace.path, self.cache)
         lists = {k: [name] if name in v else [] for k, v in self.graph.lists.items()}
         text = "".join(f"{key}: [{', '.join(names)}]\n" for key, names in lists.items())
         write_text(workspace.path / OBJECTS_FILE, text)
         if (workspace.path / LOCK_FILE).is_file():
             write_entries(workspace.path / LOCK_FILE, workspace.entries())
-        dvc(workspace.path, "checkout", "-q", "--allow-missing", extra=workspace.environment)
+        dvc(workspace.path, "checkout", "--allow-missing", extra=workspace.environment)
+        self._open.add(name)
         return workspace
 
-    def _configure(self, workspace: Workspace) -> None:
-        """Point the workspace at the project's cache; keep the user's own local settings."""
-        config = configparser.ConfigParser(interpolation=None)
-        own = self.graph.root / ".dvc" / "config.local"
-        if own.is_file():
-            config.read(own, encoding="utf-8")
-        if not config.has_section("cache"):
-            config.add_section("cache")
-        config.set("cache", "dir", str(self.cache))
-        with (workspace.path / ".dvc" / "config.local").open("w", encoding="utf-8") as stream:
-            config.write(stream)
+    def discard(self, name: str) -> None:
+        """Remove what is left of a workspace that could not be opened."""
+        with self._git:
+            remove(self.graph.root, self.graph.root / FOLDER / name)
 
     def close(self, workspace: Workspace) -> None:
         """Remove a workspace; what it built is in the cache."""
         with self._git:
             remove(self.graph.root, workspace.path)
+
+
+def cache_of(root: Path) -> Path:
+    """Folder of the project's DVC cache, wherever its configuration puts it."""
+    return (root / dvc(root, "cache", "dir").strip()).resolve()
+
+
+def configure(root: Path, worktree: Path, cache: Path) -> None:
+    """Point DVC in ``worktree`` at the project's cache and remotes; keep local settings."""
+    config = configparser.ConfigParser(interpolation=None, strict=False)
+    config.read(root / ".dvc" / "config.local", encoding="utf-8")
+    shared = configparser.ConfigParser(interpolation=None, strict=False)
+    shared.read([root / ".dvc" / "config", root / ".dvc" / "config.local"], encoding="utf-8")
+    if not config.has_section("cache"):
+        config.add_section("cache")
+    config.set("cache", "dir", str(cache))
+    for section in shared.sections():
+        url = shared.get(section, "url", fallback="")
+        # A relative path is meant from the project's .dvc, not from the worktree's.
+        if section.startswith("'remote ") and url and "://" not in url:
+            if not config.has_section(section):
+                config.add_section(section)
+            config.set(section, "url", str((root / ".dvc" / url).resolve()))
+    with (worktree / ".dvc" / "config.local").open("w", encoding="utf-8") as stream:
+        config.write(stream)
 
 
 def leftovers(graph: Graph) -> list[Workspace]:
@@ -220,6 +236,8 @@ def salvageable(graph: Graph, workspace: Workspace) -> dict[str, str]:
 
 def remove(root: Path, path: Path) -> None:
     """Remove a worktree whatever its state: half made, half removed, or unknown to git."""
+    if not path.exists():
+        return
     try:
         git(root, "worktree", "remove", "--force", "--force", path)
     except CommandError:
