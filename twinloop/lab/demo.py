@@ -61,33 +61,56 @@ class Grasp:
         self.T_world_object = T_world_object
         size = obj.size
         thin = 0.0 if size[0] <= size[1] else 0.5 * np.pi
-        self.depth = float(max(size[2] - 0.032, 0.5 * size[2]))
         self.T_object_hand = se3.from_position_quaternion(
             np.zeros(3), quaternion.from_rotvec([0.0, 0.0, thin + yaw_error])
         )
-        self.touch = self._touch(obj)
+        self.depth, self.touch = self._choose(obj)
         # Fingers half bent: their roots 5 cm above the tips, the palm over the object.
         lift = 0.050 + 0.086
         self.T_object_hand[2, 3] = self.depth + lift
         self.T_object_hand[:3, 3] += self.T_object_hand[:3, 0] * (self.touch[2, 0] + 0.012)
         self.duration = 2.6 / settings.pace
 
-    def _touch(self, obj: LabObject) -> FloatArray:
-        """Tip keypoints (5, 3) on the surface: the hand's axes, the object's origin."""
-        rotation = self.T_object_hand[:3, :3]
+    def _choose(self, obj: LabObject) -> tuple[float, FloatArray]:
+        """Depth of the tips and their places: near the top, in the middle, if all have hold.
+
+        An opening (the letter U) moves the hand sideways or down until they do.
+        """
+        size, rotation = obj.size, self.T_object_hand[:3, :3]
         width = float(np.ptp(obj.vertices @ rotation[:, 1]))
-        spread = SPREAD * min(1.0, 0.38 * width / 0.033)
-        tips = np.empty((5, 3))
+        best: tuple[int, float, FloatArray] | None = None
+        for depth in (max(size[2] - 0.032, 0.5 * size[2]), 0.5 * size[2], 0.25 * size[2]):
+            for shift in (0.0, -0.36, 0.36):
+                held, tips = self._touch(obj, float(depth), shift * width, width)
+                if best is None or held > best[0]:
+                    best = held, float(depth), tips
+        assert best is not None
+        return best[1:]
+
+    def _touch(
+        self, obj: LabObject, depth: float, shift: float, width: float
+    ) -> tuple[int, FloatArray]:
+        """Tip keypoints (5, 3) on the surface, the hand's axes, the object's origin.
+
+        Also how many have hold, the thumb counting like all fingers together.
+        """
+        rotation = self.T_object_hand[:3, :3]
+        spread = SPREAD * min(1.0, 0.38 * width / 0.033) + shift
+        reaches = np.full(5, np.nan)
         for finger, y in enumerate(spread):
             side = 1.0 if finger == THUMB else -1.0
-            for offset in (y, 0.5 * y, 0.0):
-                start = rotation @ np.array([side * 0.5, offset, 0.0]) + [0.0, 0.0, self.depth]
-                distance = first_hit(obj, start, rotation @ np.array([-side, 0.0, 0.0]))
-                if distance is not None:
-                    break
-            reach = 0.5 - distance if distance is not None else 0.0
-            tips[finger] = [side * (max(reach, 0.0) + PAD), offset, self.depth]
-        return tips
+            start = rotation @ np.array([side * 0.5, y, 0.0]) + [0.0, 0.0, depth]
+            distance = first_hit(obj, start, rotation @ np.array([-side, 0.0, 0.0]))
+            if distance is not None:
+                reaches[finger] = 0.5 - distance
+        held = np.isfinite(reaches)
+        fingers = reaches[1:][held[1:]]
+        # A finger that meets nothing lies beside its neighbours.
+        reaches[1:] = np.where(held[1:], reaches[1:], fingers.mean() if len(fingers) else 0.0)
+        reaches = np.where(np.isfinite(reaches), reaches, 0.0)
+        sides = np.where(np.arange(5) == THUMB, 1.0, -1.0)
+        tips = np.stack([sides * (reaches + PAD), spread, np.full(5, depth)], axis=1)
+        return int(held[1:].sum() + 4 * held[0]), tips
 
     def _progress(self, time: FloatArray, start: float, span: float) -> FloatArray:
         """0 before, 1 after, smooth between, for times (n,) s."""

@@ -41,6 +41,8 @@ EDGES = (
     *((1, 5), (5, 9), (9, 13), (13, 17)),
 )
 """Pairs of keypoints that a bone (or the palm's edge) joins."""
+MOST_BENT = 1.9
+"""rad, largest bend of a finger joint."""
 PAD = 0.009
 """m from a tip keypoint to the skin that touches."""
 
@@ -57,19 +59,19 @@ def bend_to(
 ) -> FloatArray:
     """Keypoints (4, 3) of a finger from ``root`` to ``tip``, knuckles bulging towards ``outward``.
 
-    Both joints bend equally; the bend is found by bisection on the distance root-tip. A tip out of
-    reach is approached with the finger straight.
+    Both joints bend equally by c, so |tip - root|^2 = a^2 + b^2 + d^2 + 2 (a b + b d) cos c +
+    2 a d cos 2c for bones a, b, d: a quadratic in cos c. A tip out of reach is approached with the
+    finger straight (or fully bent).
     """
     line = tip - root
     distance = float(np.linalg.norm(line))
-    low, high = 0.0, 1.9
-    for _ in range(50):
-        middle = 0.5 * (low + high)
-        if np.linalg.norm(chain_reach(bones, middle)[-1]) > distance:
-            low = middle
-        else:
-            high = middle
-    flat = chain_reach(bones, 0.5 * (low + high))
+    first, middle, last = bones
+    square = 4.0 * first * last
+    linear = 2.0 * middle * (first + last)
+    constant = float(bones @ bones) - 2.0 * first * last - distance**2
+    root_of = np.sqrt(max(linear**2 - 4.0 * square * constant, 0.0))
+    cosine = np.clip((root_of - linear) / (2.0 * square), np.cos(MOST_BENT), 1.0)
+    flat = chain_reach(bones, float(np.arccos(cosine)))
     end = flat[-1] / np.linalg.norm(flat[-1])
     along = flat @ end
     bulge = flat[:, 0] * -end[1] + flat[:, 1] * end[0]

@@ -22,7 +22,7 @@ from twinloop.lab.objects import LabObject
 FloatArray = NDArray[np.float64]
 
 LOG_RATE = 300
-"""Hz; commands are held and the log is sampled at this rate."""
+"""Hz; commands are given and the log is sampled at this rate."""
 SUPPORT_RADIUS = 1e-4
 MAX_SUPPORTS = 96
 _TABLE, _SUPPORT = 4, 4
@@ -203,7 +203,7 @@ def simulate(
     Args:
         model: compiled ``build_world``; the object's free joint comes last.
         start: joint positions (joint,) of the robot at rest; the object starts as the model says.
-        commands: position commands (k, joint), each held for 1/300 s.
+        commands: position commands (k, joint) at 300 Hz, linear in between.
         substeps: physics steps per command.
 
     Raises:
@@ -222,8 +222,10 @@ def simulate(
         position[k], velocity[k] = data.qpos[:joints], data.qvel[:joints]
         effort[k] = data.actuator_force
         forces[k] = contact_force(model, data)
-        data.ctrl[:] = commands[k]
+        step = (commands[min(k + 1, count - 1)] - commands[k]) / substeps
         for i in range(substeps):
+            # Drives interpolate between set-points; held ones would make the effort a sawtooth.
+            data.ctrl[:] = commands[k] + i * step
             qpos[k * substeps + i] = data.qpos
             mujoco.mj_step(model, data)
     if not np.isfinite(qpos).all():
