@@ -43,7 +43,7 @@ class Params(StageParams):
     max_height: float = Field(0.3, gt=0, description="Tallest object looked for [m].")
     mask_rounds: int = Field(3, ge=1, le=10, description="Rounds of cutting the masks [1].")
     voxels: int = Field(
-        150_000, ge=1000, le=20_000_000, description="Voxels of the hull that links the masks [1]."
+        500_000, ge=1000, le=20_000_000, description="Voxels of the hull that links the masks [1]."
     )
     smoothness: float = Field(
         3.0, gt=0, description="Cost of a mask boundary between two equal pixels [nat]."

@@ -53,6 +53,8 @@ class Calibration:
     """Reprojection error of each view, (view,) px, all corners counted alike."""
     inliers: Array
     """Share of corners within the robust bound, (view,)."""
+    sigma: float
+    """Standard deviation of a corner's coordinates, estimated from the residuals, px."""
 
     @property
     def T_board_camera(self) -> Array:  # noqa: N802
@@ -122,7 +124,7 @@ def calibrate(
     inliers = np.add.reduceat((error < ROBUST * sigma).astype(float), starts) / counts
     T = np.tile(np.eye(4), (len(views), 1, 1))
     T[:, :3] = poses
-    return Calibration(camera, std, T, rms, inliers)
+    return Calibration(camera, std, T, rms, inliers, sigma)
 
 
 @dataclass(frozen=True)

@@ -97,7 +97,7 @@ def carve(
     intrinsics: Array,
     T_camera_board: Array,
     grid: VoxelGrid,
-    tolerance: float = 0.06,
+    tolerance: float = 0.02,
 ) -> Flags:
     """Visual hull: voxels that nearly all frames that see them have on the mask.
 
@@ -132,12 +132,16 @@ def silhouette(
     u, v = np.rint(uv[:, 0]).astype(int), np.rint(uv[:, 1]).astype(int)
     ok = (u >= 0) & (u < shape[1]) & (v >= 0) & (v < shape[0]) & (depth > 0)
     image[v[ok], u[ok]] = 255
-    # Splat voxels to their size, then fill what the surface encloses.
-    radius = max(1, int(np.ceil(pixel * 0.6)))
-    kernel = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (2 * radius + 1, 2 * radius + 1))
-    closing = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (4 * radius + 1, 4 * radius + 1))
+    # A hull of voxel centres is right on average when each covers half a voxel around it.
+    radius = int(np.ceil(pixel * 0.5))
+    closing = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (2 * radius + 1, 2 * radius + 1))
+    image = np.asarray(cv2.dilate(image, closing), np.uint8)
     image = np.asarray(cv2.morphologyEx(image, cv2.MORPH_CLOSE, closing), np.uint8)
-    return np.asarray(cv2.dilate(image, kernel) if pixel > 1.5 else image, np.uint8)
+    shrink = radius - round(pixel * 0.5)
+    if shrink:
+        kernel = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (2 * shrink + 1, 2 * shrink + 1))
+        image = np.asarray(cv2.erode(image, kernel), np.uint8)
+    return image
 
 
 @dataclass(frozen=True)

@@ -57,12 +57,13 @@ class MaskSettings:
 
     rounds: int = 3
     """Fine rounds."""
-    voxels: int = 150_000
+    voxels: int = 500_000
     """Voxels of the hull."""
     smoothness: float = 3.0
     """Cost of a boundary between two equal pixels, nats."""
-    tolerance: float = 0.06
-    """Share of frames that may contradict a hull voxel."""
+    tolerance: float = 0.02
+    """Share of frames that may contradict a hull voxel: only the few frames that graze a face can
+    tell where it is, so more would blow the hull up."""
 
 
 @dataclass(frozen=True)

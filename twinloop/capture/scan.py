@@ -8,7 +8,7 @@ undistorts those.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from twinloop.capture.board import Board, Detections, detect_tags
 from twinloop.capture.calibrate import Calibration, View, calibrate
+from twinloop.capture.projection import Camera
 from twinloop.capture.select import (
     best_in_bins,
     difference,
@@ -28,6 +29,7 @@ from twinloop.capture.select import (
 )
 from twinloop.capture.video import frame_times, read_video
 from twinloop.errors import InputError
+from twinloop.geometry import se3
 from twinloop.progress import track
 
 Array = NDArray[np.float64]
@@ -167,38 +169,57 @@ def select(
         raise InputError(_too_few(candidates, good, min_tags, min_frames, board, where))
     width, height = good[0].size
     views = [View(s.index, *s.tags.pairs(board)) for s in good]
-    found = calibrate(views, width, height)
+    first = calibrate(views, width, height)
     limit = max_rms * max(width, height) / 1000
-    fits = found.rms <= limit
+    trusted = [
+        _fitting_tags(view, T, first.camera, max(6 * first.sigma, 0.25 * limit))
+        for view, T in zip(views, first.T_camera_board, strict=True)
+    ]
+    # A tag that is half hidden or smeared may be off; a frame in which most are is not to be used.
+    fits = np.array([t.sum() >= max(min_tags, 0.5 * len(t)) for t in trusted])
+    fits &= first.sigma <= limit
     if fits.sum() < min_frames:
         raise InputError(
-            f"{where}: the board fits only {int(fits.sum())} of {len(good)} frames within "
-            f"{limit:.1f} px (median reprojection error {np.median(found.rms):.1f} px), at least "
+            f"{where}: the board fits only {int(fits.sum())} of {len(good)} frames (median "
+            f"reprojection error {np.median(first.rms):.1f} px, accepted {limit:.1f} px), at least "
             f"{min_frames} are needed. Check the sizes and centres of the tags in board.yaml"
-            f"{_worst_tags(found, good, views)}, and that the board is flat."
+            f"{_worst_tags(first, good, views)}, and that the board is flat."
         )
-    if not fits.all():
-        for shot in (s for s, ok in zip(good, fits, strict=True) if not ok):
+    for shot, ok in zip(good, fits, strict=True):
+        if not ok:
             verdict[shot.index] = Verdict.MISFIT
-        good = [s for s, ok in zip(good, fits, strict=True) if ok]
-        views = [v for v, ok in zip(views, fits, strict=True) if ok]
-        found = calibrate(views, width, height)
+    views = [_only(v, t) for v, t, ok in zip(views, trusted, fits, strict=True) if ok]
+    good = [s for s, ok in zip(good, fits, strict=True) if ok]
+    found = calibrate(views, width, height)
     quality = rated.sharpness[[s.index for s in good]]
     target = np.r_[board.bounds().mean(axis=0), 0.0]
     keep = spread_viewpoints(found.T_board_camera[:, :3, 3], target, quality, count)
     for i, shot in enumerate(good):
         verdict[shot.index] = Verdict.KEPT if i in keep else Verdict.REDUNDANT
-    kept = Calibration(
-        found.camera,
-        found.camera_std,
-        found.T_camera_board[keep],
-        found.rms[keep],
-        found.inliers[keep],
+    kept = replace(
+        found,
+        T_camera_board=found.T_camera_board[keep],
+        rms=found.rms[keep],
+        inliers=found.inliers[keep],
     )
     chosen = {good[i].index for i in keep}
     return Selection(
         [good[i] for i in keep], kept, verdict, [s for s in candidates if s.index not in chosen]
     )
+
+
+def _fitting_tags(
+    view: View, T_camera_board: Array, camera: Camera, limit: float
+) -> NDArray[np.bool_]:
+    """Tags (n,) of a view whose corners all lie within ``limit`` px of where they should be."""
+    pixels = camera.project(se3.apply(T_camera_board, view.points))
+    error = np.linalg.norm(pixels - view.pixels, axis=1)
+    return np.asarray(error.reshape(-1, 4).max(axis=1) <= limit)
+
+
+def _only(view: View, tags: NDArray[np.bool_]) -> View:
+    corners = np.repeat(tags, 4)
+    return View(view.frame, view.points[corners], view.pixels[corners])
 
 
 def _too_few(
@@ -231,7 +252,7 @@ def _worst_tags(found: Calibration, good: list[Shot], views: list[View]) -> str:
     """Name the tags that fit worst, when some stand out."""
     errors: dict[int, list[float]] = {}
     for shot, view, T in zip(good, views, found.T_camera_board, strict=True):
-        pixels = found.camera.project(view.points @ T[:3, :3].T + T[:3, 3])
+        pixels = found.camera.project(se3.apply(T, view.points))
         distance = np.linalg.norm(pixels - view.pixels, axis=1).reshape(-1, 4).mean(axis=1)
         for tag, value in zip(shot.tags.ids, distance, strict=True):
             errors.setdefault(int(tag), []).append(float(value))
