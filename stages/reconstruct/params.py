@@ -9,7 +9,7 @@ class Params(StageParams):
     """How the surface is found and how the Gaussians are fitted."""
 
     resolution: int = Field(
-        96, ge=16, le=400, description="Grid cells along the object's longest side [1]."
+        80, ge=16, le=400, description="Grid cells along the object's longest side [1]."
     )
     tolerate: int = Field(
         0, ge=0, le=2, description="Views that may call a point outside before it is [1]."
@@ -18,6 +18,18 @@ class Params(StageParams):
         0.0, ge=-1, le=1, description="Height of the plane that the object stands on [m]."
     )
     smoothing: int = Field(10, ge=0, le=200, description="Rounds of smoothing of the mesh [1].")
+    refine: bool = Field(
+        True, description="Move the hull's surface to where the pictures agree [1]."
+    )
+    refine_views: int = Field(
+        6, ge=2, le=16, description="Pictures that judge each point of the surface [1]."
+    )
+    refine_depth: float = Field(
+        14.0, ge=1, le=200, description="Deepest the surface moves below the hull [px]."
+    )
+    stiffness: float = Field(
+        4.0, ge=0, le=1000, description="Bending against agreement when the surface moves [1]."
+    )
     faces: int = Field(6000, ge=100, le=500_000, description="Faces of the mesh at most [1].")
     concavity: float = Field(
         0.05, gt=0.01, le=1, description="Concavity left in a convex part, part of its size [1]."

@@ -14,7 +14,9 @@ from twinloop.geometry.mesh import mass_properties
 from twinloop.splat.color import vertex_colors
 from twinloop.splat.gaussians import on_surface
 from twinloop.splat.hull import hull_mesh
+from twinloop.splat.mend import mend_masks
 from twinloop.splat.quality import compare
+from twinloop.splat.refine import RefineSettings, refine
 from twinloop.splat.surface import decimate, smooth
 from twinloop.splat.train import TrainSettings, train
 from twinloop.splat.views import Views
@@ -28,7 +30,14 @@ def run(inputs: Inputs, params: Params) -> dict[str, xr.Dataset]:
     vertices, faces = hull_mesh(views, params.resolution, params.tolerate, params.table_height)
     cell = float(np.ptp(vertices, axis=0).max()) / params.resolution
     vertices = smooth(vertices, faces, params.smoothing, params.table_height, cell)
+    if params.refine:
+        refining = RefineSettings(
+            inward=params.refine_depth, views=params.refine_views, stiffness=params.stiffness
+        )
+        vertices = refine(vertices, faces, views, refining, params.table_height)
+        vertices = smooth(vertices, faces, params.smoothing // 2, params.table_height, cell)
     vertices, faces = decimate(vertices, faces, params.faces)
+    views = mend_masks(vertices, faces, views)
     T_world_object = np.eye(4)
     T_world_object[:3, 3] = mass_properties(vertices, faces).centroid
     vertices = vertices - T_world_object[:3, 3]

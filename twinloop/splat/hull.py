@@ -145,7 +145,8 @@ def hull_mesh(
     if table is not None:
         low[2] = max(low[2], table)
     step = float((high - low).max()) / resolution
-    low, high = low - 2 * step, high + 2 * step
+    # Half a cell, so that the table does not fall on grid points: a zero there makes slivers.
+    low, high = low - 2.5 * step, high + 2.5 * step
     count = np.ceil((high - low) / step).astype(int) + 1
     field = hull_field(
         views, shapes, low, step, (int(count[0]), int(count[1]), int(count[2])), tolerate

@@ -21,7 +21,7 @@ def mesh_of_field(field: Float32, origin: Float, step: float) -> tuple[Float, Fa
     padded = np.pad(field, 1, constant_values=-float(step))
     if padded.max() <= 0:
         raise InputError(
-            f"surface: the field is nowhere positive (highest {padded.max():.4f} m); the object "
+            f"surface: the field is nowhere positive ({padded.max():.4f} m at most); it "
             "has no inside at this resolution. Raise `resolution`, or check the masks of ingest."
         )
     vertices, faces, _, _ = marching_cubes(padded, 0.0, gradient_direction="ascent")
@@ -85,14 +85,24 @@ def smooth(
 
 
 def decimate(vertices: Float, faces: Faces, target: int) -> tuple[Float, Faces]:
-    """Quadric decimation to about `target` faces; returned whole if it would not stay closed."""
+    """Quadric decimation to about `target` faces that stays closed.
+
+    Collapsing edges can pinch a surface; then it is tried again more gently and with more faces, and
+    as the last resort the mesh comes back whole.
+    """
     if len(faces) <= target:
         return vertices, faces
-    points, triangles = fast_simplification.simplify(
-        vertices.astype(np.float32), faces, target_count=target
-    )
-    out = largest_piece(points.astype(np.float64), triangles.astype(np.int32))
-    return out if is_watertight(out[1]) else (vertices, faces)
+    for aggression, share in ((7, 1.0), (5, 1.0), (3, 1.0), (7, 1.3), (5, 1.7), (3, 2.5), (3, 4.0)):
+        count = int(target * share)
+        if count >= len(faces):
+            break
+        points, triangles = fast_simplification.simplify(
+            vertices.astype(np.float32), faces, target_count=count, agg=aggression
+        )
+        out = largest_piece(points.astype(np.float64), triangles.astype(np.int32))
+        if is_watertight(out[1]):
+            return out
+    return vertices, faces
 
 
 def is_watertight(faces: Faces) -> bool:
