@@ -251,7 +251,7 @@ def unclaimed_data(root: Path) -> list[str]:
     """Data files inside the packages that no module declares: no stage could depend on them."""
     claimed: set[str] = set()
     data: set[str] = set()
-    for top in FIRST_PARTY:
+    for top in ("stages", "twinloop"):
         for path in sorted((root / top).rglob("*")):
             if not path.is_file() or "__pycache__" in path.parts or path.name.startswith("."):
                 continue
