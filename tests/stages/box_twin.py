@@ -63,7 +63,9 @@ def reconstruction(size=SIZE) -> xr.DataTree:
     )
 
 
-def physics(mass=MASS, friction=FRICTION, size=SIZE, spread=0.04, samples=64) -> xr.DataTree:
+def physics(
+    mass=MASS, friction=FRICTION, size=SIZE, spread=0.04, samples=64, pad_known=True
+) -> xr.DataTree:
     """Identified physics of the box with a log-normal posterior of the given spread."""
     rng = np.random.default_rng(5)
     moments = mass / 12 * (np.sum(np.square(size)) - np.square(size))
@@ -71,12 +73,14 @@ def physics(mass=MASS, friction=FRICTION, size=SIZE, spread=0.04, samples=64) ->
     scale = np.array([mass, friction, 0.02, 0.02, 0.02, *moments, *[moments[0] * 0.1] * 3, 0.8])
     std = spread * np.abs(scale)
     draws = value + std * rng.standard_normal((samples, len(value)))
+    known = np.ones(len(value), dtype=np.int8)
+    known[-1] = pad_known
     estimate = {
         "value": ("parameter", value),
         "std": ("parameter", std),
         "low": ("parameter", value - 1.96 * std),
         "high": ("parameter", value + 1.96 * std),
-        "identifiable": ("parameter", np.ones(len(value), dtype=np.int8)),
+        "identifiable": ("parameter", known),
     }
     return xr.DataTree.from_dict(
         {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,7 +63,7 @@ def _read_hand(path: Path) -> tuple[Array, Array, str]:
             hand = str(archive["handedness"]) if "handedness" in archive.files else "right"
     except FileNotFoundError:
         raise InputError(f"{path} does not exist; a demonstration needs hand keypoints") from None
-    except (ValueError, OSError, EOFError) as error:
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
         raise InputError(f"{path} cannot be read as numbers without pickle: {error}") from error
     if hand not in ("right", "left"):
         raise InputError(f"{path}: handedness is {hand!r}, expected 'right' or 'left'")

@@ -22,6 +22,8 @@ Array = NDArray[np.float64]
 CLEARANCE = 0.022
 """How far the pads stay off the object on the way down, m."""
 _PALM_GAP = 0.008
+_GOOD_ENOUGH = 0.25
+_SQUARE = 0.95
 _TABLE_GAP = 0.006
 _REACHES = np.arange(0.136, 0.079, -0.004)
 
@@ -238,7 +240,7 @@ def plan_grasp(
         height: liked pad height in the object frame, m; the centre of mass's if None.
 
     Returns:
-        The grasp that costs least over all yaws, heights and spreads tried.
+        The first good grasp, else the one that costs least over all yaws, heights and spreads.
 
     Raises:
         InputError: nothing fits between the hand's fingers; says how large the object is.
@@ -263,15 +265,15 @@ def plan_grasp(
                 cost += 0.05 * rank + (0.034 - spread) / 0.05 + grasp.tip_error / 1e-3
                 if best is None or cost < best[0]:
                     best = (cost, grasp)
-                break
-            if best is not None and best[1].alignment > 0.97 and best[1].request.spread == spread:
-                break
+                if best[0] < _GOOD_ENOUGH:
+                    return best[1]
+                if grasp.alignment > _SQUARE:
+                    break
     if best is None:
         extent = np.round(np.ptp(vertices, axis=0), 3)
         raise InputError(
-            f"no top-down grasp found on an object of {extent.tolist()} m: expected one "
-            f"horizontal side "
-            "below about 0.10 m and a top that leaves room for the palm; try another object or hand"
+            f"no top-down grasp found on an object of {extent.tolist()} m: expected one horizontal "
+            "side below about 0.10 m and a top that leaves room for the palm; try another object"
         )
     return best[1]
 

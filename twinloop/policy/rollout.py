@@ -267,7 +267,7 @@ def execute(
         times.append(now)
         heights.append(float(data.xipos[world.body, 2]) - start)
         pads.append(world.pad_forces(data))
-        if now < controller.ends[2]:
+        if now < controller.ends[2] <= now + period:
             gripped = world.object_in_wrist(data)
         if on_frame is not None:
             on_frame(data)

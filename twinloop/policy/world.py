@@ -64,9 +64,9 @@ class World:
 
     def object_in_wrist(self, data: mujoco.MjData) -> Array:
         """`T_wrist_object` (4, 4): how the object sits in the hand."""
-        robot = self.kinematics.model
-        wrist = robot.forward(data.qpos[self.qpos], self.base)[self.kinematics.wrist]
-        return se3.inverse(wrist) @ self.object_pose(data)
+        wrist = se3.from_rotation_position(self.wrist_rotation(data), data.xpos[self.wrist])
+        body = data.xmat[self.body].reshape(3, 3)
+        return se3.inverse(wrist) @ se3.from_rotation_position(body, data.xpos[self.body])
 
     def wrist_rotation(self, data: mujoco.MjData) -> Array:
         """(3, 3) orientation of the wrist in the world."""

@@ -1,0 +1,62 @@
+"""Reading demonstrations: what is good comes back, what is bad is named."""
+
+import numpy as np
+import pytest
+
+from tests.stages.box_twin import hand_keypoints, write_demo
+from twinloop.capture.demonstration import read_demonstration
+from twinloop.errors import InputError
+
+
+def test_round_trip(tmp_path):
+    """Keypoints, times and motion are read as written."""
+    write_demo(tmp_path)
+    demo = read_demonstration(tmp_path)
+    time, keypoints, motion = hand_keypoints()
+    assert demo.time == pytest.approx(time)
+    assert demo.keypoints == pytest.approx(keypoints)
+    assert demo.motion == pytest.approx(motion)
+    assert demo.handedness == "right"
+
+
+def _drop_array(folder):
+    np.savez(folder / "hand.npz", time=np.arange(3.0))
+
+
+def _pickled(folder):
+    np.savez(folder / "hand.npz", time=np.arange(3.0), keypoints=np.array([{}, {}, {}], object))
+
+
+def _both_hands(folder):
+    time, keypoints, _ = hand_keypoints()
+    np.savez(folder / "hand.npz", time=time, keypoints=keypoints, handedness="both")
+
+
+def _text(old, new):
+    def change(folder):
+        path = folder / "object_motion.csv"
+        path.write_text(path.read_text().replace(old, new, 1))
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda f: (f / "hand.npz").unlink(), "hand.npz does not exist"),
+        (lambda f: (f / "hand.npz").write_bytes(b"PK\x03\x04junk"), "cannot be read"),
+        (_drop_array, "keypoints"),
+        (_pickled, "without pickle"),
+        (_both_hands, "handedness"),
+        (lambda f: (f / "object_motion.csv").unlink(), "object_motion.csv does not exist"),
+        (_text("qw", "w"), "qw"),
+        (_text(",1,0,0,0", ",2,0,0,0"), "norm"),
+        (_text(",1,0,0,0", ",one,0,0,0"), "numbers"),
+    ],
+)
+def test_damaged_captures_are_named(tmp_path, damage, words):
+    """Each damage gives an InputError that says which file and what was expected."""
+    write_demo(tmp_path)
+    damage(tmp_path)
+    with pytest.raises(InputError, match=words):
+        read_demonstration(tmp_path)
