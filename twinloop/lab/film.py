@@ -75,7 +75,7 @@ def set_up(size: FloatArray, settings: FilmSettings, rng: np.random.Generator) -
     w, h = settings.width, settings.height
     half_angle = 0.5 * np.deg2rad(settings.field_of_view)
     focal = 0.5 * w / np.tan(half_angle)
-    distance = max(layout.half[0], 0.9 * float(size[2])) * settings.margin / np.tan(half_angle)
+    distance = max(layout.half[0], 0.95 * float(size[2])) * settings.margin / np.tan(half_angle)
     azimuth = np.deg2rad(-90.0 + rng.uniform(-8.0, 8.0))
     elevation = np.deg2rad(settings.elevation)
     direction = np.array(
@@ -86,7 +86,7 @@ def set_up(size: FloatArray, settings: FilmSettings, rng: np.random.Generator) -
         ]
     )
     # The near side of the board looks larger, so the aim is a little in front of the object.
-    target = np.array([0.0, -0.16 * layout.half[1], 0.3 * float(size[2])])
+    target = np.array([0.0, -0.16 * layout.half[1], 0.36 * float(size[2])])
     centre = rng.uniform(-0.01, 0.01, 2) * w
     camera = LabCamera(
         w,
@@ -143,7 +143,9 @@ def frame_times(
     The first frame is never dropped and the start is a random part of a frame period.
     """
     count = max(2, int(np.floor((duration - 0.02) * rate - 1.0)))
-    time = (np.arange(count) + rng.uniform(0.3, 1.0)) / rate
+    # An mp4 keeps its start offset in whole milliseconds only.
+    start = round(rng.uniform(0.3, 1.0) / rate * 1000) / 1000
+    time = start + np.arange(count) / rate
     keep = rng.random(count) >= dropped
     keep[0] = True
     return np.asarray(np.round(time[keep] * TIME_BASE.denominator) / TIME_BASE.denominator)
