@@ -174,8 +174,9 @@ def line_push(robot: RobotModel, push: PushSpec, contact: Contact) -> FloatArray
         (0.05 / back, -back),
         (0.3 if push.action == "tap" else 0.12, 0.0),
     ]
-    travel = profile(segments, ramp) - (FREE_AIR + ramp / 2) * v
-    tips = contact.centre + travel[:, None] * contact.direction
+    run_up = (FREE_AIR + ramp / 2) * v
+    travel = profile(segments, ramp) - run_up
+    tips = contact.centre + travel[:, None] * contact.direction + approach(travel, run_up, contact)
     return with_arm(robot, robot.posture("poke"), trailing_yaw(contact), tips)
 
 
@@ -184,19 +185,30 @@ def trailing_yaw(contact: Contact) -> float:
     return float(np.arctan2(-contact.direction[0], contact.direction[1]))
 
 
-def arc(contact: Contact, angle: FloatArray, press: FloatArray) -> FloatArray:
+def approach(travel: FloatArray, run_up: float, contact: Contact) -> FloatArray:
+    """Offsets (k, 3) m of the fingertip on its way in: from above and from one side.
+
+    All three arm axes move in free air this way, so that the friction of each can be fitted. The
+    offset ends at a fifth of the run-up before contact and comes back in the retreat.
+    """
+    s = np.clip((travel + run_up) / (0.8 * run_up), 0.0, 1.0)
+    share = 1.0 - s * s * (3.0 - 2.0 * s)
+    side = np.array([-contact.direction[1], contact.direction[0], 0.0])
+    return np.asarray(share[:, None] * (0.02 * np.array([0.0, 0.0, 1.0]) + 0.012 * side))
+
+
+def arc(contact: Contact, angle: FloatArray) -> FloatArray:
     """Fingertip centres (k, 3) that ride on the face while it turns about the far bottom edge.
 
     Args:
         contact: the start of contact.
         angle: turn (k,) rad.
-        press: lead (k,) m into the face.
     """
     start = contact.centre - contact.pivot
     along, up = float(start @ contact.direction), float(start[2])
     c, s = np.cos(angle), np.sin(angle)
-    forward = along * c + up * s + press * c
-    rise = -along * s + up * c - press * s
+    forward = along * c + up * s
+    rise = -along * s + up * c
     tips = contact.pivot + forward[:, None] * contact.direction
     tips[:, 2] = rise
     # The pivot lies on the line of push, so only the lateral part of the start is left to add.
@@ -216,10 +228,12 @@ def tilt_push(robot: RobotModel, push: PushSpec, contact: Contact) -> FloatArray
         ((push.distance + 0.05) / (1.5 * v), -1.5 * v),
         (0.12, 0.0),
     ]
-    travel = profile(segments, ramp) - (FREE_AIR + ramp / 2) * v
+    run_up = (FREE_AIR + ramp / 2) * v
+    travel = profile(segments, ramp) - run_up
     inside = np.clip(travel, 0.0, None)
-    tips = arc(contact, inside / radius, np.zeros_like(inside))
+    tips = arc(contact, inside / radius)
     tips += np.clip(travel, None, 0.0)[:, None] * contact.direction
+    tips += approach(travel, run_up, contact)
     return with_arm(robot, robot.posture("poke"), trailing_yaw(contact), tips)
 
 
