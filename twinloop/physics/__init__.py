@@ -1,1 +1,1 @@
-"""Differentiable identification of what cannot be seen."""
+"""Identification of what cannot be seen: engine, estimator, intervals and verdicts."""

@@ -1,0 +1,1 @@
+"""Stage `identify`: pushes and mesh to physical parameters with intervals and verdicts."""
