@@ -42,12 +42,12 @@ class Params(StageParams):
     )
     most_parts: int = Field(16, ge=1, le=200, description="Convex parts at most [1].")
     part_vertices: int = Field(64, ge=8, le=255, description="Vertices of a part at most [1].")
-    gaussians: int = Field(6000, ge=50, le=500_000, description="Gaussians at the start [1].")
-    most_gaussians: int = Field(12_000, ge=50, le=1_000_000, description="Gaussians at most [1].")
+    gaussians: int = Field(5000, ge=50, le=500_000, description="Gaussians at the start [1].")
+    most_gaussians: int = Field(9000, ge=50, le=1_000_000, description="Gaussians at most [1].")
     sh_degree: int = Field(
         1, ge=0, le=3, description="Degree of the spherical harmonics of the colour [1]."
     )
-    iterations: int = Field(1500, ge=0, le=100_000, description="Training steps [1].")
+    iterations: int = Field(700, ge=0, le=100_000, description="Training steps [1].")
     mask_weight: float = Field(
         0.5, ge=0, le=10, description="Weight of the silhouette against the colour [1]."
     )

@@ -15,7 +15,7 @@ from twinloop.geometry import camera, se3
 from twinloop.geometry.mesh import mass_properties
 from twinloop.geometry.raycast import MeshRenderer
 from twinloop.splat.gaussians import Gaussians
-from twinloop.splat.quality import EDGE, Comparison, compare
+from twinloop.splat.quality import MIXED, RING, Comparison, compare
 from twinloop.splat.surface import is_watertight
 from twinloop.splat.views import Views
 
@@ -23,18 +23,20 @@ from twinloop.splat.views import Views
 def metrics(tree: xr.DataTree, inputs: Inputs, params: Params) -> dict[str, Any]:
     """Return held-out quality, sizes and counts.
 
-    PSNR is over the object's pixels and a ring around them, of frames that were never used, cut out
-    over black (`twinloop.splat.quality.compare`). Nothing here knows the true shape.
+    PSNR is of frames that were never used, cut out over black, over the object's pixels and a ring
+    around them; "edge" adds the pixels of the outline, which mix object and background
+    (`twinloop.splat.quality.compare`). Nothing here knows the true shape.
     """
     vertices, faces = tree["mesh"]["vertices"].values, tree["mesh"]["faces"].values
     scores = tree["heldout"]["psnr"].values
     part = tree["parts"]["part"].values
     held_out = inputs.artifacts["ingest"]["held_out"].values
-    overlap = [c.overlap for c in _comparisons(tree, inputs)]
+    judged = _comparisons(tree, inputs)
     return {
-        "psnr_heldout_mean_db": float(scores.mean()) if len(scores) else None,
+        "psnr_heldout_mean_db": _mean(list(scores)),
         "psnr_heldout_min_db": float(scores.min()) if len(scores) else None,
-        "silhouette_overlap_mean": float(np.mean(overlap)) if overlap else None,
+        "psnr_heldout_edge_mean_db": _mean([c.psnr_edge for c in judged]),
+        "silhouette_overlap_mean": _mean([c.overlap for c in judged]),
         "views_used": int((~held_out).sum()),
         "views_heldout": len(scores),
         "gaussians": tree["gaussians"].sizes["gaussian"],
@@ -45,6 +47,10 @@ def metrics(tree: xr.DataTree, inputs: Inputs, params: Params) -> dict[str, Any]
         "size_mm": [float(1e3 * v) for v in np.ptp(vertices, axis=0)],
         "convex_parts": int(part.max()) + 1,
     }
+
+
+def _mean(values: list[float]) -> float | None:
+    return float(np.mean(values)) if values else None
 
 
 def plots(tree: xr.DataTree, inputs: Inputs, params: Params) -> dict[str, Figure]:
@@ -91,8 +97,8 @@ def _heldout(comparisons: list[Comparison]) -> Figure:
             axes.set_axis_off()
     if chosen:
         figure.suptitle(
-            f"Frames never used. PSNR over the object and {EDGE} px around it, over black; "
-            "error: dark 0 to bright 0.25",
+            f"Frames never used. PSNR over the object and {RING:.0f} px around it, over black, "
+            f"but for {MIXED:.0f} px along the outline; error: dark 0 to bright 0.25",
             fontsize=8,
         )
     return figure

@@ -205,7 +205,7 @@ def _solve(
 
 
 def _minimum(cost: Float, offsets: Float) -> tuple[Float, Float]:
-    """Best offset of each row, to a fraction of a step, and a weight: the correlation there, 0..1."""
+    """Best offset of each row, to a fraction of a step, and a weight 0..1 of its correlation."""
     k = cost.argmin(axis=1)
     rows = np.arange(len(cost))
     inner = np.clip(k, 1, len(offsets) - 2)

@@ -87,8 +87,8 @@ def smooth(
 def decimate(vertices: Float, faces: Faces, target: int) -> tuple[Float, Faces]:
     """Quadric decimation to about `target` faces that stays closed.
 
-    Collapsing edges can pinch a surface; then it is tried again more gently and with more faces, and
-    as the last resort the mesh comes back whole.
+    Collapsing edges can pinch a surface; then it is tried again more gently and with more faces,
+    and as the last resort the mesh comes back whole.
     """
     if len(faces) <= target:
         return vertices, faces
