@@ -71,7 +71,7 @@ def force_curves(tree: xr.DataTree) -> Figure:
 
 
 def tip_curves(tree: xr.DataTree) -> Figure:
-    """Travel of tip and object along the push, both on the robot's clock."""
+    """Travel of tip (from first contact on) and object along the push, on the robot's clock."""
     names = pushes(tree)
     columns = 2
     rows = (len(names) + columns - 1) // columns
@@ -86,8 +86,12 @@ def tip_curves(tree: xr.DataTree) -> Figure:
         frame_time = data["frame_time"].values + float(data["clock_offset"])
         lost = data["status"].values == 2
         moved = np.where(lost, np.nan, 1e3 * (place - place[0]) @ direction)
+        size, std = (
+            np.linalg.norm(data[n].values, axis=1) for n in ("contact_force", "contact_force_std")
+        )
+        first = int(np.argmax(size > 3 * std))
         axis.plot(
-            data["robot_time"].values, 1e3 * (tip - place[0]) @ direction, "k", lw=1, label="tip"
+            data["robot_time"].values, 1e3 * (tip - tip[first]) @ direction, "k", lw=1, label="tip"
         )
         axis.plot(frame_time, moved, "o", ms=2, color="tab:orange", label="object")
         offset, std = 1e3 * float(data["clock_offset"]), 1e3 * float(data["clock_offset_std"])

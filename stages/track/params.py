@@ -24,7 +24,7 @@ class Params(StageParams):
         0.8, gt=0, le=10, description="Noise of a point measured against a scan frame [px]."
     )
     contact_sigma: float = Field(
-        0.0015, gt=0, le=0.1, description="How well the lowest point stands on the table [m]."
+        0.001, gt=0, le=0.1, description="How well the lowest point stands on the table [m]."
     )
     contact_cutoff: float = Field(
         0.006, gt=0, le=0.5, description="Height above which the object is in the air [m]."
@@ -40,6 +40,9 @@ class Params(StageParams):
     )
     minimum_inliers: int = Field(
         8, ge=6, le=500, description="Points that must agree before a pose is believed [1]."
+    )
+    correlated: float = Field(
+        25.0, ge=1, le=1000, description="Points that carry all the information of a frame [1]."
     )
     search: bool = Field(
         True, description="Search the table when the feature map does not find the object [1]."

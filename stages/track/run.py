@@ -58,6 +58,7 @@ def settings(params: Params) -> Settings:
         floor_rotation=params.floor_rotation,
         floor_range=params.floor_range,
         minimum_inliers=params.minimum_inliers,
+        correlated=params.correlated,
     )
 
 
@@ -107,6 +108,7 @@ def run(inputs: Inputs, params: Params) -> dict[str, xr.Dataset]:
             attrs={"board_rms_px": rms},
         )
     }
+    hints: list[NDArray[np.float64]] = []
     for push in track(session.pushes, "track pushes"):
         still = undistort(rests[push.name])
         start = find_start(
@@ -117,7 +119,10 @@ def run(inputs: Inputs, params: Params) -> dict[str, xr.Dataset]:
             sigma=params.sigma_scan,
             minimum_inliers=params.minimum_inliers,
             search=params.search,
+            hints=hints,
         )
+        if start is not None and start.sure and start.method != "hint":
+            hints.append(start.solution.pose)
         frames = (
             (time, undistort(image))
             for time, image in read_grey(session.video(push.name), session.camera)

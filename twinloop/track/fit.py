@@ -63,6 +63,7 @@ def fit_pose(
     rounds: int = 1,
     round_trip: float = 1.0,
     ignore: NDArray[np.bool_] | None = None,
+    correlated: float = 25.0,
 ) -> Fit:
     """Measure the object of `model` at `pose` against every source (references, sigma px), solve.
 
@@ -95,7 +96,12 @@ def fit_pose(
         )
         if len(measured.seen.points) < 6:
             return Fit(None, measured)
-        fit = Fit(solve_pose(camera, pose, measured.seen, contact=contact, rest=rest), measured)
+        fit = Fit(
+            solve_pose(
+                camera, pose, measured.seen, contact=contact, rest=rest, correlated=correlated
+            ),
+            measured,
+        )
         assert fit.solution is not None
         pose = fit.solution.pose
     return fit

@@ -6,6 +6,7 @@ the SIFT map over the mean of the resting frames; failing that, a search over th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import cv2
@@ -27,8 +28,8 @@ Image = NDArray[np.uint8]
 class Start:
     """The resting pose of a clip.
 
-    `sure` is False when another yaw fits nearly as well; `method` is "sift" or "search"; `resting`
-    says whether the object stands as in the scan, so that the prior was used.
+    `sure` is False when another yaw fits nearly as well; `method` is "sift", "hint" or "search";
+    `resting` says whether the object stands as in the scan, so that the prior was used.
     """
 
     solution: Solution
@@ -199,6 +200,16 @@ def rival_score(
     return best
 
 
+@dataclass(frozen=True)
+class Candidate:
+    """A possible start: how it was found, its fit, whether it rests as in the scan, its score."""
+
+    method: str
+    fit: Fit
+    resting: bool
+    score: float
+
+
 def find_start(
     model: ObjectModel,
     camera: WorldCamera,
@@ -208,38 +219,48 @@ def find_start(
     sigma: float,
     minimum_inliers: int,
     search: bool = True,
+    hints: Sequence[Array] = (),
 ) -> Start | None:
     """The resting pose in `image` (h, w), the mean of the frames before anything moves, or None.
 
-    `features` points at most are measured, each with `sigma` px.
+    `features` points at most are measured, each with `sigma` px. `hints` are poses (4, 4) worth a
+    try, such as the starts of other clips; they are judged like all others. The table is searched
+    only when neither the feature map nor a hint gives a sure pose.
     """
+    half_camera, half_image = shrink(camera, image, 2)
+    references = model.shrunk(2)
+    candidates: list[Candidate] = []
+
+    def consider(method: str, pose: Array) -> None:
+        fit, resting = refine(model, camera, image, pose, features, sigma)
+        if fit.solution is not None and fit.inliers >= minimum_inliers:
+            pose = fit.solution.pose
+            score = appearance_score(model, half_camera, half_image, pose, references)
+            candidates.append(Candidate(method, fit, resting, score))
+
+    def good() -> bool:
+        return any(c.score > 0.6 and c.fit.inliers >= 2 * minimum_inliers for c in candidates)
+
     window = (0, 0, camera.width, camera.height)
-    candidates: list[tuple[str, Fit, bool]] = []
     found = localise(model.features, image, camera, window, model.shape.diameter)
     if found is not None:
-        candidates.append(("sift", *refine(model, camera, image, found.pose, features, sigma)))
-    if search and all(fit.inliers < 2 * minimum_inliers for _, fit, _ in candidates):
+        consider("sift", found.pose)
+    if not good():
+        for pose in hints:
+            consider("hint", pose)
+    if search and not good():
         for score, pose in search_table(model, camera, image)[:4]:
             if score > 0.4:
-                candidates.append(("search", *refine(model, camera, image, pose, features, sigma)))
-    candidates = [c for c in candidates if c[1].inliers >= minimum_inliers]
+                consider("search", pose)
     if not candidates:
         return None
-    small_camera, small_image = shrink(camera, image, 2)
-    references = model.shrunk(2)
-
-    def score_of(candidate: tuple[str, Fit, bool]) -> float:
-        solution = candidate[1].solution
-        assert solution is not None
-        return appearance_score(model, small_camera, small_image, solution.pose, references)
-
-    scores = [score_of(c) for c in candidates]
-    best = int(np.argmax(scores))
-    method, fit, resting = candidates[best]
-    assert fit.solution is not None
-    rival = rival_score(model, small_camera, small_image, fit.solution.pose, references)
-    sure = scores[best] > 0.5 and scores[best] - rival > 0.15 and fit.inliers >= 2 * minimum_inliers
-    return Start(fit.solution, sure, method, resting)
+    best = max(candidates, key=lambda c: c.score)
+    assert best.fit.solution is not None
+    pose = best.fit.solution.pose
+    rival = rival_score(model, half_camera, half_image, pose, references)
+    sure = best.score > 0.5 and best.score - rival > 0.15
+    sure = sure and best.fit.inliers >= 2 * minimum_inliers
+    return Start(best.fit.solution, sure, best.method, best.resting)
 
 
 def refine(

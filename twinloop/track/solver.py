@@ -183,9 +183,9 @@ def solve_pose(
 
     Cutoffs are in units of sigma, never below 2.5 robust standard deviations of the residuals (so
     that a poor start or understated sigmas do not throw all points away). Points of one frame share
-    errors of mesh, calibration and reference, so that more than `correlated` of them bring no more
-    information: the covariance is the inverse normal matrix times the residual variance times
-    max(1, n / correlated). Levenberg damping keeps a degenerate geometry from running away.
+    errors of mesh, calibration and reference: all of them count as `correlated` points at most,
+    against the priors and in the covariance, and residuals above their sigma lower that further.
+    Levenberg damping keeps a degenerate geometry from running away.
     """
     weights = np.zeros(len(seen.points))
     scale = 1.0
@@ -208,6 +208,8 @@ def solve_pose(
             gradient = np.einsum("nki,nk->i", weighted, residual)
             kept = max(float(weights.sum()), 1e-9)
             scale = float(np.sqrt((weights * size**2).sum() / (2 * kept)))
+            share = min(1.0, correlated / kept) / max(scale, 1.0) ** 2
+            information, gradient = information * share, gradient * share
         for part in (
             None if contact is None else contact_system(pose, contact),
             None if rest is None else rest_system(pose, rest),
@@ -217,13 +219,12 @@ def solve_pose(
                 priors += j.T @ (j * w[:, None])
                 gradient = gradient + j.T @ (w * r)
         total = information + priors
-        damping = np.diag([1e2] * 3 + [1e0] * 3)
+        damping = np.diag([1e1] * 3 + [1e-1] * 3)
         step: Array = np.asarray(np.linalg.solve(total + damping, gradient), np.float64)
         step[:3] = np.clip(step[:3], -0.05, 0.05)
         step[3:] = np.clip(step[3:], -0.3, 0.3)
         pose = perturb(pose, step)
     inliers = weights > 0.1
-    inflation = max(scale, 0.3) ** 2 * max(1.0, float(weights.sum()) / correlated)
-    total = information / inflation + priors + np.diag([1.0] * 3 + [0.1] * 3)
+    total = information + priors + np.diag([1.0] * 3 + [0.1] * 3)
     covariance = np.linalg.inv(total)
     return Solution(pose, 0.5 * (covariance + covariance.T), inliers, scale)

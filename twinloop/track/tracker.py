@@ -42,12 +42,13 @@ class Settings:
     features: int = 120
     sigma_live: float = 0.5
     sigma_scan: float = 0.8
-    contact_sigma: float = 0.0015
+    contact_sigma: float = 0.001
     contact_cutoff: float = 0.006
     floor_position: float = 0.0006
     floor_rotation: float = 0.004
     floor_range: float = 0.003
     minimum_inliers: int = 8
+    correlated: float = 25.0
     keyframe_angle: float = 0.2
     maximum_keyframes: int = 12
     relocalise_every: int = 3
@@ -212,6 +213,7 @@ class Tracker:
             features=settings.features,
             contact=self.contact,
             rounds=rounds,
+            correlated=settings.correlated,
         )
 
     def _trusted(self, fit: Fit) -> bool:
