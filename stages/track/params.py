@@ -15,7 +15,7 @@ class Params(StageParams):
         32, ge=4, le=400, description="Scan frames kept as references for looks and features [1]."
     )
     features: int = Field(
-        120, ge=20, le=1000, description="Points measured at most per frame and source [1]."
+        80, ge=20, le=1000, description="Points measured at most per frame and source [1]."
     )
     sigma_live: float = Field(
         0.5, gt=0, le=5, description="Noise of a point measured against the same clip [px]."

@@ -39,7 +39,7 @@ OK, UNCERTAIN, LOST = 0, 1, 2
 class Settings:
     """How to track; lengths in m, angles in rad, image lengths in px."""
 
-    features: int = 120
+    features: int = 80
     sigma_live: float = 0.5
     sigma_scan: float = 0.8
     contact_sigma: float = 0.001
@@ -181,12 +181,15 @@ class Tracker:
             max(window[2], before[2]),
             max(window[3], before[3]),
         )
-        guess, _ = project(self.camera, predicted, state.seen.points)
+        # A start needs no more points than this.
+        every = slice(None, None, max(1, len(state.seen.points) // self.settings.features))
+        points, pixels = state.seen.points[every], state.seen.pixels[every]
+        guess, _ = project(self.camera, predicted, points)
         flow = measure_previous(
             state.image,
             image,
-            state.seen.points,
-            state.seen.pixels,
+            points,
+            pixels,
             guess,
             both,
             sigma=self.settings.sigma_live,
