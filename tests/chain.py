@@ -1,0 +1,83 @@
+"""Projects of the real stages around the tiny object: whole chain in seconds."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pipelines.graph import read_graph, with_closures
+from tests.miniature import Miniature
+
+ROOT = Path(__file__).resolve().parents[1]
+TINY = ROOT / "tests" / "tiny"
+
+LEFT_OUT = ("datasets", "tests", "docs", "benchmarks", ".ci")
+"""Top folders that the stages do not need; fewer files make git and DVC faster."""
+
+
+class Tiny(Miniature):
+    """A project of the real stages; ``executed`` reads the stages' provenance."""
+
+    def md5s(self, name: str) -> dict[str, str]:
+        """Hash of each output of an object, from dvc.lock."""
+        lock = yaml.safe_load(self.text("dvc.lock"))["stages"]
+        entries = [entry for key, entry in lock.items() if key.endswith(f"@{name}")]
+        return {
+            out["path"].removeprefix(f"datasets/{name}/"): out["md5"]
+            for entry in entries
+            for out in entry["outs"]
+        }
+
+
+def create(root: Path, objects: tuple[str, ...] = ("tiny",)) -> Tiny:
+    """Copy this repository's working tree, with tiny objects in place of its own, and commit it.
+
+    Tracked and untracked files as they stand, minus ignored ones. A dvc.yaml whose code deps are
+    not up to date is brought up to date in the copy: a test of its own watches the real one.
+    """
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    for name in filter(None, listed.split("\0")):
+        if name.split("/")[0] not in LEFT_OUT and (ROOT / name).is_file():
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, root / name)
+    (root / "dvc.lock").unlink(missing_ok=True)
+    for name in objects:
+        add_tiny(root, name)
+    lists = {"objects": list(objects), "lab_objects": list(objects)}
+    (root / "datasets/objects.yaml").write_text(yaml.safe_dump(lists))
+    project = Tiny(root, root.parent / f"{root.name}.journal")
+    project.run("git", "init", "-q", "-b", "main")
+    project.run("git", "config", "user.email", "test@localhost")
+    project.run("git", "config", "user.name", "test")
+    (root / "dvc.yaml").write_text(with_closures(read_graph(root)))
+    project.run("git", "add", "-A")
+    project.run("git", "commit", "-q", "-m", "tiny")
+    return project
+
+
+def add_tiny(root: Path, name: str, **lab: Any) -> None:
+    """Write a tiny lab object; ``lab`` changes its recipe (for example ``seed=4``)."""
+    folder = root / "datasets" / name
+    (folder / "truth").mkdir(parents=True)
+    recipe = yaml.safe_load((TINY / "lab.yaml").read_text()) | lab
+    card = yaml.safe_load((TINY / "object.yaml").read_text()) | {"name": name}
+    overrides = card.get("overrides") or {}
+    card["overrides"] = {stage: overrides.get(stage, {}) for stage in read_stages(root)}
+    (folder / "lab.yaml").write_text(yaml.safe_dump(recipe))
+    (folder / "object.yaml").write_text(yaml.safe_dump(card))
+    (folder / "truth" / "reference.yaml").write_text("{}\n")
+
+
+def read_stages(root: Path) -> list[str]:
+    """Names of the stages in dvc.yaml."""
+    return list(yaml.safe_load((root / "dvc.yaml").read_text())["stages"])
