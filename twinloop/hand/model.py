@@ -23,6 +23,8 @@ Vector3 = tuple[float, float, float]
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
 
+DATA_FILES = ("models/*.yaml",)
+
 MODELS = Path(__file__).parent / "models"
 
 

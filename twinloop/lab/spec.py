@@ -16,6 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from twinloop.errors import InputError
 
+DATA_FILES = ("presets/*.yaml",)
+
 PRESETS = Path(__file__).parent / "presets"
 SHAPES = (
     "rounded_box",
