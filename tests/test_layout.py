@@ -132,3 +132,37 @@ def test_one_word_per_stage_everywhere():
         for profile in params["profiles"].values():
             assert stage in profile
     assert not (ROOT / "datasets" / "__init__.py").exists()
+
+
+def test_library_versions_in_the_cache_key_are_those_that_the_code_imports():
+    """Each stage's versions.yaml keys are the numeric libraries that its code files import."""
+    numeric = {
+        "av": "av",
+        "coacd": "coacd",
+        "cv2": "opencv-python-headless",
+        "fast_simplification": "fast-simplification",
+        "gsplat": "gsplat",
+        "mcap": "mcap",
+        "mcap_ros2": "mcap-ros2-support",
+        "mujoco": "mujoco",
+        "numpy": "numpy",
+        "safetensors": "safetensors",
+        "scipy": "scipy",
+        "skimage": "scikit-image",
+        "torch": "torch",
+        "trimesh": "trimesh",
+        "warp": "warp-lang",
+        "xarray": "xarray",
+        "zarr": "zarr",
+    }
+    versions = yaml.safe_load((ROOT / "versions.yaml").read_text())
+    for stage, entry in yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"].items():
+        code = [ROOT / dep for dep in entry["do"]["deps"] if dep.endswith(".py")]
+        used = {numeric[top] for path in code for top in tops(path) if top in numeric}
+        declared = next(
+            set(p["versions.yaml"])
+            for p in entry["do"]["params"]
+            if isinstance(p, dict) and "versions.yaml" in p
+        )
+        assert declared == used | {"device"}, stage
+        assert declared <= set(versions), stage
