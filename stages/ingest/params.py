@@ -41,6 +41,13 @@ class Params(StageParams):
         8, ge=2, description="Every so many kept frames one is held out for judging [1]."
     )
     max_height: float = Field(0.3, gt=0, description="Tallest object looked for [m].")
+    min_support: float = Field(
+        0.5,
+        ge=0,
+        le=1,
+        description="Least share of a mask whose colours speak for the object; frames below are "
+        "dropped [1].",
+    )
     mask_rounds: int = Field(3, ge=1, le=10, description="Rounds of cutting the masks [1].")
     voxels: int = Field(
         500_000, ge=1000, le=20_000_000, description="Voxels of the hull that links the masks [1]."

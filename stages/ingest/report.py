@@ -22,6 +22,7 @@ COLOURS = {
     Verdict.NO_BOARD: "tab:brown",
     Verdict.MISFIT: "tab:orange",
     Verdict.REDUNDANT: "tab:blue",
+    Verdict.BAD_MASK: "black",
 }
 
 
@@ -51,6 +52,7 @@ def metrics(tree: xr.DataTree, inputs: Inputs, params: Params) -> dict[str, Any]
         "mask_pixels_min": int(pixels.min()),
         "mask_agreement_mean": float(frames["mask_agreement"].values.mean()),
         "mask_agreement_min": float(frames["mask_agreement"].values.min()),
+        "mask_support_min": float(frames["mask_support"].values.min()),
         "azimuth_sectors_covered_of_12": int((_sectors(frames) > 0).sum()),
     }
 
@@ -127,24 +129,31 @@ def _rgb(colour: str) -> NDArray[np.uint8]:
 
 
 def _masks(frames: xr.Dataset) -> Figure:
-    """Outlines of the masks on up to 12 frames, the least agreeing ones first."""
+    """Outlines of the masks on up to 12 frames, the four least agreeing ones first."""
     agreement = frames["mask_agreement"].values
     worst = np.argsort(agreement, kind="stable")[:4]
     others = np.setdiff1d(np.linspace(0, len(agreement) - 1, 12).round().astype(int), worst)
     shown = [*worst.tolist(), *others.tolist()][: min(12, len(agreement))]
+    image, mask = frames["image"].values[shown], frames["mask"].values[shown] > 0
+    inner = mask.copy()
+    inner[:, 1:-1, 1:-1] &= mask[:, :-2, 1:-1] & mask[:, 2:, 1:-1]
+    inner[:, 1:-1, 1:-1] &= mask[:, 1:-1, :-2] & mask[:, 1:-1, 2:]
+    picture = np.where(mask[..., None], image, image // 3 + 20)
+    picture[mask & ~inner] = (0, 255, 0)
     columns = min(6, len(shown))
     rows = -(-len(shown) // columns)
-    image, mask = frames["image"].values, frames["mask"].values
-    aspect = image.shape[1] / image.shape[2]
-    figure = Figure(figsize=(13, 13 / columns * aspect * rows + 0.5), layout="constrained")
-    axes = figure.subplots(rows, columns, squeeze=False).ravel()
-    for axis in axes:
-        axis.set_axis_off()
-    for axis, i in zip(axes, shown, strict=False):
-        inside = (mask[i] > 0)[..., None]
-        axis.imshow(np.where(inside, image[i], image[i] // 3 + 20))
-        axis.contour(mask[i] > 0, levels=[0.5], colors="lime", linewidths=0.6)
-        axis.set_title(f"frame {i}: agreement {agreement[i]:.3f}", fontsize="small")
+    height, width = mask.shape[1:]
+    blank = np.full((rows * columns - len(shown), height, width, 3), 255, np.uint8)
+    tiles = np.concatenate([picture, blank]).reshape(rows, columns, height, width, 3)
+    sheet = tiles.transpose(0, 2, 1, 3, 4).reshape(rows * height, columns * width, 3)
+    tall = 13 * sheet.shape[0] / sheet.shape[1]
+    # One axis without ticks: laying out a dozen costs seconds.
+    figure = Figure(figsize=(13, tall + 0.5))
+    axis = figure.add_axes((0.0, 0.0, 1.0, tall / (tall + 0.5)))
+    axis.imshow(sheet, interpolation="nearest")
+    axis.set_axis_off()
+    names = ", ".join(f"{i} ({agreement[i]:.3f})" for i in shown)
+    axis.set_title(f"masks of frames (agreement with the common hull): {names}", fontsize="small")
     return figure
 
 

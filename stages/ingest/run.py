@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
@@ -10,11 +12,22 @@ from stages.harness import Inputs
 from stages.ingest.params import Params
 from twinloop.capture.board import Board, load_board
 from twinloop.capture.crop import crop_windows
+from twinloop.capture.hull import Shape
 from twinloop.capture.mask import MaskSettings, find_object, segment
 from twinloop.capture.plane import PlaneGrid, exposure_gains, rectify
 from twinloop.capture.projection import Undistorter, undistorter
-from twinloop.capture.scan import Selection, Survey, candidates, select, shots, survey
+from twinloop.capture.scan import (
+    Selection,
+    Survey,
+    Verdict,
+    candidates,
+    select,
+    shots,
+    survey,
+    without,
+)
 from twinloop.capture.video import read_video
+from twinloop.errors import InputError
 from twinloop.geometry import se3
 from twinloop.progress import track
 
@@ -46,22 +59,12 @@ def run(inputs: Inputs, params: Params) -> dict[str, xr.Dataset]:
         max_rms=params.max_rms,
         where=str(video),
     )
-    calibration = selection.calibration
-    T = calibration.T_camera_board
     settings = MaskSettings(
         rounds=params.mask_rounds, voxels=params.voxels, smoothness=params.smoothness
     )
-
-    # Small pictures: exposure, and where the object is.
-    height, width = selection.shots[0].small.shape[:2]
-    lens = undistorter(calibration.camera.scaled(width, height), 1.0)
-    small = np.stack([lens.image(shot.small) for shot in selection.shots])
-    k_small = np.tile(lens.intrinsics, (len(small), 1))
-    gains = _gains(small, k_small, T, board)
-    small = np.stack([_brighten(i, g) for i, g in zip(small, gains, strict=True)])
-    rough = find_object(small, k_small, T, board.bounds(), params.max_height)
-    coarse = MaskSettings(rounds=2, voxels=min(60_000, params.voxels), smoothness=params.smoothness)
-    shape = segment(small, k_small, T, rough, coarse).shape
+    selection, gains, shape = _find_object(selection, board, params, settings)
+    calibration = selection.calibration
+    T = calibration.T_camera_board
 
     # Full pictures, or windows of them, at the size that is stored.
     margin = params.crop_margin if params.crop else None
@@ -89,6 +92,7 @@ def run(inputs: Inputs, params: Params) -> dict[str, xr.Dataset]:
             "reprojection_rms": (("frame",), calibration.rms),
             "gain": (("frame",), gains),
             "mask_agreement": (("frame",), masks.agreement),
+            "mask_support": (("frame",), masks.support),
             "source": (("frame",), index.astype(np.int32)),
             "lens": (("lens_parameter",), camera.vector),
             "lens_std": (("lens_parameter",), calibration.camera_std),
@@ -96,6 +100,33 @@ def run(inputs: Inputs, params: Params) -> dict[str, xr.Dataset]:
         }
     )
     return {"/": frames, "/survey": _survey_group(rated, selection)}
+
+
+def _find_object(
+    selection: Selection, board: Board, params: Params, settings: MaskSettings
+) -> tuple[Selection, Array, Shape]:
+    """Even out exposure and find the object in small pictures; drop frames that do not show it."""
+    T = selection.calibration.T_camera_board
+    height, width = selection.shots[0].small.shape[:2]
+    lens = undistorter(selection.calibration.camera.scaled(width, height), 1.0)
+    images = np.stack([lens.image(shot.small) for shot in selection.shots])
+    k = np.tile(lens.intrinsics, (len(images), 1))
+    gains = _gains(images, k, T, board)
+    images = np.stack([_brighten(i, g) for i, g in zip(images, gains, strict=True)])
+    rough = find_object(images, k, T, board.bounds(), params.max_height)
+    coarse = replace(settings, rounds=2, voxels=min(60_000, settings.voxels))
+    masks = segment(images, k, T, rough, coarse)
+    keep = masks.support >= params.min_support
+    if keep.sum() < params.min_frames:
+        raise InputError(
+            f"masks: the object can be told from the board in {int(keep.sum())} of {len(keep)} "
+            f"frames only (median support {np.median(masks.support):.2f}, accepted "
+            f"{params.min_support}), at least {params.min_frames} are needed. It must stand still "
+            "on the board, in view, and not have the board's colours."
+        )
+    if not keep.all():
+        masks = segment(images[keep], k[keep], T[keep], rough, coarse)
+    return without(selection, keep, Verdict.BAD_MASK), gains[keep], masks.shape
 
 
 def _gains(

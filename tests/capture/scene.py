@@ -7,6 +7,7 @@ are known exactly.  It shares nothing with the code under test but the drawing o
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from fractions import Fraction
 from pathlib import Path
 
 import av
@@ -16,7 +17,6 @@ import yaml
 
 from twinloop.capture.board import Board, Tag, print_image
 from twinloop.capture.projection import Camera
-from twinloop.geometry import se3
 from twinloop.geometry.camera import look_at
 
 
@@ -146,27 +146,40 @@ class Scene:
         return ground * (1 - 0.45 * np.exp(-(offset**2).sum(axis=1) / (2 * 0.03**2)))
 
 
-def write_video(
-    path: Path, images, times=None, codec="libx264", crf=12, rotation=0, rate=30
-) -> None:
-    """Write RGB images as a video with the given presentation times, s."""
+TIME_BASE = Fraction(1, 6000)
+
+
+def write_video(path: Path, images, times=None, *, rotation=0, rate=30, shuffle=False) -> None:
+    """Write RGB images at the given presentation times, s, turned back by ``rotation`` degrees.
+
+    ``shuffle`` swaps the presentation stamps of neighbours, as broken muxers do.
+    """
     times = np.arange(len(images)) / rate if times is None else times
+    stamps = [round(float(t) / TIME_BASE) for t in times]
     with av.open(str(path), "w") as container:
-        stream = container.add_stream(codec, rate=rate)
-        stream.width, stream.height = images[0].shape[1], images[0].shape[0]
+        stream = container.add_stream("libx264", rate=rate)
+        stored = [np.ascontiguousarray(np.rot90(i, -(rotation // 90))) for i in images]
+        stream.height, stream.width = stored[0].shape[:2]
         stream.pix_fmt = "yuv420p"
-        stream.time_base = stream.codec_context.time_base = __import__("fractions").Fraction(
-            1, 6000
-        )
-        if codec == "libx264":
-            stream.options = {"crf": str(crf), "preset": "veryfast"}
+        stream.time_base = stream.codec_context.time_base = TIME_BASE
+        stream.options = {"crf": "12", "preset": "veryfast", "bf": "0"}
         if rotation:
-            stream.metadata["rotate"] = str(rotation)
-        for image, time in zip(images, times, strict=True):
-            frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(image), format="rgb24")
-            frame.pts, frame.time_base = round(time * 6000), stream.time_base
-            container.mux(stream.encode(frame))
-        container.mux(stream.encode())
+            stream.set_display_rotation(float(rotation))
+        packets = []
+        for image, stamp in zip(stored, stamps, strict=True):
+            frame = av.VideoFrame.from_ndarray(image, format="rgb24")
+            frame.pts, frame.time_base = stamp, TIME_BASE
+            packets += stream.encode(frame)
+        packets += stream.encode()
+        if shuffle:
+            # Later by two frames, since no stamp may precede its decoding stamp.
+            presented = [p.pts + 2 * (stamps[1] - stamps[0]) for p in packets]
+            for packet, stamp in zip(packets, presented, strict=True):
+                packet.pts = stamp
+            for i, packet in enumerate(packets[1:-1], start=1):
+                packet.pts = presented[i + 1 if i % 2 else i - 1]
+        for packet in packets:
+            container.mux(packet)
 
 
 def write_scan(folder: Path, scene: Scene, poses: np.ndarray, *, gains=None, noise=1.0, seed=0):
@@ -183,6 +196,3 @@ def write_scan(folder: Path, scene: Scene, poses: np.ndarray, *, gains=None, noi
     write_video(folder / "video.mp4", images)
     (folder / "board.yaml").write_text(yaml.safe_dump(scene.board.model_dump(mode="json")))
     return masks
-
-
-__all__ = ["Scene", "grid_board", "se3", "write_scan", "write_video"]

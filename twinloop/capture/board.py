@@ -249,13 +249,13 @@ def print_image(
         Grey image (rows, columns); row index grows with y, unlike a picture's.
     """
     image = np.full(shape, 255, np.uint8)
-    rows, columns = np.indices(shape)
-    x = lower[0] + columns * metres_per_texel
-    y = lower[1] + rows * metres_per_texel
+    x = lower[0] + np.arange(shape[1]) * metres_per_texel
+    y = lower[1] + np.arange(shape[0]) * metres_per_texel
     for tag in board.tags:
         cells = tag_image(board.family, tag.id, 80)
         u = (x - tag.centre[0]) / tag.size + 0.5
         v = 0.5 - (y - tag.centre[1]) / tag.size
-        inside = (u >= 0) & (u < 1) & (v >= 0) & (v < 1)
-        image[inside] = cells[(v[inside] * 80).astype(int), (u[inside] * 80).astype(int)]
+        columns, rows = (np.flatnonzero((w >= 0) & (w < 1)) for w in (u, v))
+        drawn = cells[np.ix_((v[rows] * 80).astype(int), (u[columns] * 80).astype(int))]
+        image[np.ix_(rows, columns)] = drawn
     return image

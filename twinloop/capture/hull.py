@@ -110,7 +110,19 @@ def carve(
     """
     seen, inside = votes(masks, intrinsics, T_camera_board, grid)
     enough = seen >= max(2, len(masks) // 4)
-    return largest_component(enough & (seen - inside <= tolerance * seen + 0.5))
+
+    def hull(spared: int) -> Flags:
+        return largest_component(enough & (seen - inside <= tolerance * seen + 0.5 + spared))
+
+    # A frame in which the object was missed would cut off all that it does not show: when sparing
+    # one more frame brings back a large part, there is such a frame.
+    kept = hull(0)
+    for spared in range(1, 1 + max(1, len(masks) // 10)):
+        wider = hull(spared)
+        if kept.sum() >= 0.7 * wider.sum():
+            return kept
+        kept = wider
+    return kept
 
 
 def silhouette(

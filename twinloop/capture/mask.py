@@ -74,6 +74,10 @@ class Masks:
     """(frame, y, x), 255 on the object."""
     agreement: Array
     """Overlap (intersection over union) of each mask with the silhouette of the common hull."""
+    support: Array
+    """Share of each mask's pixels whose colours alone speak for the object, (frame,).
+
+    Low where the object is hidden, gone or moved, and the other frames' hull was believed."""
     shape: Shape
     """The last hull."""
     mosaic: Mosaic
@@ -109,6 +113,7 @@ def segment(
     colours, seen = rectify(images, None, intrinsics, T_camera_board, plane)
     shape, trust = start, 1.5
     last: list[Evidence] = []
+    support = np.ones(len(images))
     masks = prior = shape.silhouettes(intrinsics, T_camera_board, (height, width))
     margin = max(3, round(0.02 * max(height, width)))
     wide = np.stack([dilate(p, 3 * margin) for p in prior])
@@ -123,14 +128,14 @@ def segment(
         region = [dilate(p, 2 * margin if step == 0 else margin) for p in prior]
         sigma = table_noise(evidence, region)
         histogram = _object_colours(images, masks, evidence, sigma)
-        masks = np.stack(
-            [
-                _cut_frame(
-                    images[i], evidence[i], sigma, histogram, prior[i], trust, region[i], settings
-                )
-                for i in range(len(images))
-            ]
-        )
+        cuts = [
+            _cut_frame(
+                images[i], evidence[i], sigma, histogram, prior[i], trust, region[i], settings
+            )
+            for i in range(len(images))
+        ]
+        masks = np.stack([mask for mask, _ in cuts])
+        support = np.array([share for _, share in cuts])
         _refuse_empty(masks, step)
         grid = VoxelGrid.over(low, high, settings.voxels)
         shape = Shape(carve(masks, intrinsics, T_camera_board, grid, settings.tolerance), grid)
@@ -146,7 +151,7 @@ def segment(
     masks = np.stack([even_edge(i, m, e) for i, m, e in zip(images, masks, last, strict=True)])
     both = ((masks > 0) & (prior > 0)).sum(axis=(1, 2))
     either = ((masks > 0) | (prior > 0)).sum(axis=(1, 2))
-    return Masks(masks, both / np.maximum(either, 1), shape, mosaic)
+    return Masks(masks, both / np.maximum(either, 1), support, shape, mosaic)
 
 
 def find_object(
@@ -254,12 +259,12 @@ def _cut_frame(
     trust: float,
     region: Images,
     settings: MaskSettings,
-) -> Images:
-    """Mask (y, x) of one frame, 255 on the object."""
+) -> tuple[Images, float]:
+    """Mask (y, x) of one frame, 255 on the object, and its support by colours alone."""
     rows, columns = np.flatnonzero(region.any(axis=1)), np.flatnonzero(region.any(axis=0))
     mask = np.zeros(image.shape[:2], np.uint8)
     if not len(rows):
-        return mask
+        return mask, 0.0
     window = np.s_[max(rows[0] - 2, 0) : rows[-1] + 3, max(columns[0] - 2, 0) : columns[-1] + 3]
     picture = image[window]
     binned = (picture // (256 // BINS)).astype(int)
@@ -274,14 +279,15 @@ def _cut_frame(
         evidence.known[window], np.logaddexp(peak - squared, np.log(share) + other), other
     )
     log_odds = log_object - log_table
-    log_odds = np.clip(log_odds, -6, 8)
+    colours = np.clip(log_odds, -6, 8)
     inside = cv2.distanceTransform(prior[window], cv2.DIST_L2, 5)
     outside = cv2.distanceTransform(255 - prior[window], cv2.DIST_L2, 5)
-    log_odds = log_odds + trust * np.clip((inside - outside) / 2.0, -2.0, 2.0)
+    log_odds = colours + trust * np.clip((inside - outside) / 2.0, -2.0, 2.0)
     grey = cv2.cvtColor(picture, cv2.COLOR_RGB2GRAY)
     found = cut(log_odds, grey, region[window] == 0, settings.smoothness)
-    mask[window] = _tidy(found).astype(np.uint8) * 255
-    return mask
+    found = _tidy(found)
+    mask[window] = found.astype(np.uint8) * 255
+    return mask, float((colours[found] > 0).mean()) if found.any() else 0.0
 
 
 def _tidy(found: Flags) -> Flags:

@@ -49,6 +49,8 @@ class Verdict(IntEnum):
     """The board does not fit the common lens there: blur, or rolling shutter."""
     REDUNDANT = 6
     """Other frames see the object from nearly the same place."""
+    BAD_MASK = 7
+    """The mask contradicts those of the other frames: the object is hidden, gone or moved there."""
 
 
 @dataclass(frozen=True)
@@ -205,6 +207,26 @@ def select(
     chosen = {good[i].index for i in keep}
     return Selection(
         [good[i] for i in keep], kept, verdict, [s for s in candidates if s.index not in chosen]
+    )
+
+
+def without(selection: Selection, keep: NDArray[np.bool_], why: Verdict) -> Selection:
+    """Drop kept frames: those where ``keep`` (frame,) is false get the verdict ``why``."""
+    verdict = selection.verdict.copy()
+    dropped = [s for s, ok in zip(selection.shots, keep, strict=True) if not ok]
+    for shot in dropped:
+        verdict[shot.index] = why
+    found = selection.calibration
+    return Selection(
+        [s for s, ok in zip(selection.shots, keep, strict=True) if ok],
+        replace(
+            found,
+            T_camera_board=found.T_camera_board[keep],
+            rms=found.rms[keep],
+            inliers=found.inliers[keep],
+        ),
+        verdict,
+        [*selection.rest, *dropped],
     )
 
 

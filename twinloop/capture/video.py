@@ -143,25 +143,23 @@ def frame_times(path: Path) -> NDArray[np.float64]:
             return _seconds(presentation, base)
     with _opened(path) as container:
         stream = container.streams.video[0]
-        stamps = [(f.pts, f.dts) for f in container.decode(stream)]
-    if not stamps:
+        presentation = [frame.pts for frame in container.decode(stream)]
+    if not presentation:
         raise InputError(f"{path}: no frame can be decoded; the video is empty or truncated.")
-    presentation = [pts for pts, _ in stamps]
-    decoding = [dts for _, dts in stamps]
     if None not in presentation and _increasing(presentation):
         return _seconds(presentation, base)
     steps = _faulty_steps(presentation)
-    if None not in decoding and _increasing(decoding):
+    if len(decoding) == len(presentation) and _increasing(decoding):
         warnings.warn(
-            f"{path}: {steps} of {len(stamps) - 1} presentation stamps do not increase; "
+            f"{path}: {steps} of {len(presentation) - 1} presentation stamps do not increase; "
             "decoding stamps are used instead.",
             CaptureWarning,
             stacklevel=2,
         )
         return _seconds(decoding, base)
     raise InputError(
-        f"{path}: {steps} of {len(stamps) - 1} presentation stamps do not increase, and decoding "
-        "stamps do not either. Remux the file, for example with `ffmpeg -i in.mp4 -c copy out.mp4`."
+        f"{path}: {steps} of {len(presentation) - 1} presentation stamps do not increase, and "
+        "decoding stamps do not either. Remux the file, for example with `ffmpeg -i in.mp4 -c copy out.mp4`."
     )
 
 

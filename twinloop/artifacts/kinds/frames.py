@@ -95,6 +95,14 @@ FRAMES = ArtifactSchema(
                     invariants=("probability",),
                     optional=True,
                 ),
+                "mask_support": ArraySpec(
+                    dims=("frame",),
+                    dtype="float64",
+                    units="1",
+                    description="share of the mask whose colours alone speak for the object",
+                    invariants=("probability",),
+                    optional=True,
+                ),
                 "source": ArraySpec(
                     dims=("frame",),
                     dtype="int32",
@@ -154,7 +162,7 @@ FRAMES = ArtifactSchema(
                     dtype="int8",
                     units="1",
                     description="0 kept, 1 spare, 2 blurred, 3 duplicate, 4 no board, 5 board does "
-                    "not fit, 6 redundant viewpoint",
+                    "not fit, 6 redundant viewpoint, 7 mask contradicts the others",
                     invariants=("non_negative",),
                 ),
                 "thumbnail": ArraySpec(
