@@ -22,13 +22,13 @@ class Params(StageParams):
         True, description="Move the hull's surface to where the pictures agree [1]."
     )
     refine_views: int = Field(
-        6, ge=2, le=16, description="Pictures that judge each point of the surface [1]."
+        8, ge=2, le=16, description="Pictures that judge each point of the surface [1]."
     )
     refine_depth: float = Field(
         14.0, ge=1, le=200, description="Deepest the surface moves below the hull [px]."
     )
     stiffness: float = Field(
-        4.0, ge=0, le=1000, description="Bending against agreement when the surface moves [1]."
+        15.0, ge=0, le=1000, description="Bending against agreement when the surface moves [1]."
     )
     faces: int = Field(6000, ge=100, le=500_000, description="Faces of the mesh at most [1].")
     concavity: float = Field(

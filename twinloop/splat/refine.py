@@ -35,12 +35,16 @@ class RefineSettings:
     """Farthest search above the hull."""
     step: float = 0.7
     """Step of the first search; the second is a quarter of it."""
-    views: int = 6
+    views: int = 8
     """Views that judge a vertex, the ones that face it best."""
-    stiffness: float = 4.0
+    stiffness: float = 15.0
     """Weight of bending against photometric offsets."""
-    anchor: float = 0.02
-    """Weight of staying on the hull."""
+    crease: float = 0.25
+    """Bending, in mean edge lengths, beyond which the surface is taken to have an edge."""
+    anchor: float = 0.002
+    """Weight of staying on the hull where there is texture around."""
+    plain_anchor: float = 0.5
+    """The same where there is none."""
 
 
 def refine(
@@ -69,7 +73,7 @@ def refine(
         fixed = np.zeros(len(vertices), bool)
         if table is not None:
             fixed = vertices[:, 2] < table + 0.3 * spread
-        moved = _solve(vertices, faces, normals, offsets, score, fixed, settings, spread)
+        moved = _solve(vertices, faces, normals, offsets, score, fixed, settings, spread, pixel)
         vertices = vertices + moved[:, None] * normals
         if table is not None:
             vertices[:, 2] = np.maximum(vertices[:, 2], table)
@@ -150,6 +154,7 @@ def _score(
         dim=score.shape,
         inputs=[
             wp.array(grey, dtype=wp.float32, device="cpu", copy=False),
+            wp.array(np.ascontiguousarray(views.mask), dtype=wp.uint8, device="cpu", copy=False),
             array(views.intrinsics, wp.vec4),
             array(views.T_camera_world[:, :3, :3], wp.mat33),
             array(views.T_camera_world[:, :3, 3], wp.vec3),
@@ -175,11 +180,13 @@ def _solve(
     fixed: NDArray[np.bool_],
     settings: RefineSettings,
     spread: float,
+    pixel: float,
 ) -> Float:
     """Offsets (v,) m along the normals; see the module's text."""
     n = len(vertices)
     matrix = adjacency(faces, n)
-    laplace = sp.identity(n) - sp.diags(1.0 / np.asarray(matrix.sum(1)).ravel()) @ matrix
+    average = sp.diags(1.0 / np.asarray(matrix.sum(1)).ravel()) @ matrix
+    laplace = sp.identity(n) - average
     step = float(offsets[1] - offsets[0])
     span = float(offsets[-1] - offsets[0])
     current = np.zeros(n)
@@ -187,12 +194,17 @@ def _solve(
         # After the first turn the best offset is looked for near the surface found so far.
         pull = 0.0 if turn == 0 else 0.3 * turn
         cost = 1 - score + pull * ((offsets[None] - current[:, None]) / (0.1 * span)) ** 2
-        best, sure = _minimum(cost.astype(np.float64), offsets)
+        best, sure = _minimum(cost.astype(np.float64), offsets, pixel)
         sure = np.where(fixed, 0.0, sure)
+        around = sure
+        for _ in range(30):
+            around = average @ around
+        plain = np.clip(1 - around / 0.1, 0, 1)
+        anchor = settings.anchor + settings.plain_anchor * plain
         bend = np.linalg.norm(laplace @ (vertices + current[:, None] * normals), axis=1)
-        soft = 1 / (1 + (bend / (0.25 * spread)) ** 2) if turn else np.ones(n)
+        soft = 1 / (1 + (bend / (settings.crease * spread)) ** 2) if turn else np.ones(n)
         weight = sp.diags(soft)
-        system = sp.diags(sure + settings.anchor + 1e4 * fixed)
+        system = sp.diags(sure + anchor + 1e4 * fixed)
         target = sure * best
         for axis in range(3):
             part = laplace @ sp.diags(normals[:, axis])
@@ -204,7 +216,7 @@ def _solve(
     return np.asarray(current)
 
 
-def _minimum(cost: Float, offsets: Float) -> tuple[Float, Float]:
+def _minimum(cost: Float, offsets: Float, pixel: float) -> tuple[Float, Float]:
     """Best offset of each row, to a fraction of a step, and a weight 0..1 of its correlation."""
     k = cost.argmin(axis=1)
     rows = np.arange(len(cost))
@@ -216,5 +228,7 @@ def _minimum(cost: Float, offsets: Float) -> tuple[Float, Float]:
     # A flat valley, as of a patch without texture, says nothing about where its bottom is.
     depth = np.median(cost, axis=1) - cost[rows, k]
     agree = np.clip((0.8 - cost[rows, k]) / 0.6, 0, 1)
-    sure = agree * np.clip(depth / 0.3, 0, 1)
+    # Nor does a long one: an edge seen along itself agrees at any depth.
+    length = (cost < cost[rows, k][:, None] + 0.15).sum(axis=1) * (offsets[1] - offsets[0]) / pixel
+    sure = agree * np.clip(depth / 0.3, 0, 1) * np.clip(2 - length / 4, 0, 1)
     return best, np.where((k == 0) | (k == len(offsets) - 1), 0.0, sure)

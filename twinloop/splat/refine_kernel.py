@@ -15,6 +15,7 @@ PATCH = wp.types.vector(length=25, dtype=wp.float32)
 @wp.kernel(enable_backward=False)
 def agreement(
     images: wp.array3d(dtype=wp.float32),
+    masks: wp.array3d(dtype=wp.uint8),
     intrinsics: wp.array(dtype=wp.vec4),
     rotation: wp.array(dtype=wp.mat33),
     translation: wp.array(dtype=wp.vec3),
@@ -44,17 +45,17 @@ def agreement(
         if view >= 0:
             patch = PATCH()
             mean = wp.float32(0.0)
+            inside = wp.int32(1)
             for j in range(COUNT):
                 x = float(j % SIDE - 2)
                 y = float(j // SIDE - 2)
                 p = rotation[view] * (middle + x * u + y * v) + translation[view]
                 f = intrinsics[view]
-                value = bilinear(
-                    images,
-                    view,
-                    wp.clamp(f[0] * p[0] / p[2] + f[2], 0.0, last_x),
-                    wp.clamp(f[1] * p[1] / p[2] + f[3], 0.0, last_y),
-                )
+                px = wp.clamp(f[0] * p[0] / p[2] + f[2], 0.0, last_x)
+                py = wp.clamp(f[1] * p[1] / p[2] + f[3], 0.0, last_y)
+                if masks[view, int(py + 0.5), int(px + 0.5)] < wp.uint8(128):
+                    inside = wp.int32(0)
+                value = bilinear(images, view, px, py)
                 patch[j] = value
                 mean += value
             mean /= float(COUNT)
@@ -62,11 +63,11 @@ def agreement(
             for j in range(COUNT):
                 patch[j] = patch[j] - mean
                 power += patch[j] * patch[j]
-            # `noise` keeps a patch without texture from being scaled up to full contrast.
-            total += patch / wp.sqrt(power)
-            views += 1.0
+            # A patch over the outline shows the background: it would agree at a wrong depth.
+            if inside == 1:
+                # `noise` keeps a patch without texture from being scaled up to full contrast.
+                total += patch / wp.sqrt(power)
+                views += 1.0
     if views > 1.5:
         # |sum of unit vectors|^2 = views + sum of pairwise correlations
-        own = wp.float32(0.0)
-        own = wp.dot(total, total)
-        score[i, k] = (own - views) / (views * (views - 1.0))
+        score[i, k] = (wp.dot(total, total) - views) / (views * (views - 1.0))
