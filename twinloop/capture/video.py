@@ -159,7 +159,8 @@ def frame_times(path: Path) -> NDArray[np.float64]:
         return _seconds(decoding, base)
     raise InputError(
         f"{path}: {steps} of {len(presentation) - 1} presentation stamps do not increase, and "
-        "decoding stamps do not either. Remux the file, for example with `ffmpeg -i in.mp4 -c copy out.mp4`."
+        "decoding stamps do not either. Remux the file, for example with "
+        "`ffmpeg -i in.mp4 -c copy out.mp4`."
     )
 
 
