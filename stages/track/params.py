@@ -30,13 +30,16 @@ class Params(StageParams):
         0.006, gt=0, le=0.5, description="Height above which the object is in the air [m]."
     )
     floor_position: float = Field(
-        0.0006, gt=0, le=0.05, description="Position error that no averaging removes [m]."
+        0.00025, gt=0, le=0.05, description="Position error that no averaging removes [m]."
     )
     floor_rotation: float = Field(
-        0.004, gt=0, le=0.5, description="Rotation error that no averaging removes [rad]."
+        0.0015, gt=0, le=0.5, description="Rotation error that no averaging removes [rad]."
     )
     floor_range: float = Field(
-        0.002, ge=0, le=0.1, description="Error along the line of sight, part of the range [1]."
+        0.0006, ge=0, le=0.1, description="Error along the line of sight, part of the range [1]."
+    )
+    time_sigma: float = Field(
+        0.001, ge=0, le=0.1, description="Error of a frame's time stamp, of moving objects [s]."
     )
     minimum_inliers: int = Field(
         8, ge=6, le=500, description="Points that must agree before a pose is believed [1]."

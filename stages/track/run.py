@@ -57,6 +57,7 @@ def settings(params: Params) -> Settings:
         floor_position=params.floor_position,
         floor_rotation=params.floor_rotation,
         floor_range=params.floor_range,
+        time_sigma=params.time_sigma,
         minimum_inliers=params.minimum_inliers,
         correlated=params.correlated,
     )

@@ -188,16 +188,39 @@ def distinct(
     return kept
 
 
-def rival_score(
-    model: ObjectModel, camera: WorldCamera, image: Image, pose: Array, references: list[Reference]
-) -> float:
-    """Best appearance score of the same place with another yaw (30 deg steps)."""
-    best = -1.0
+def has_rival(
+    model: ObjectModel,
+    camera: WorldCamera,
+    image: Image,
+    best: Fit,
+    features: int,
+    sigma: float,
+) -> bool:
+    """Whether another yaw at the same place explains the image about as well as the best fit.
+
+    Yaws in steps of 30 deg are scored; those that look at all alike are fitted. A rival has most of
+    the best fit's inliers and does not turn back to its pose.
+    """
+    assert best.solution is not None
+    pose = best.solution.pose
+    small_camera, small_image = shrink(camera, image, 2)
+    scored = []
     for k in range(1, 12):
         other = pose.copy()
         other[:3, :3] = rotation_exp(np.array([0.0, 0.0, k * np.pi / 6])) @ pose[:3, :3]
-        best = max(best, appearance_score(model, camera, image, other, references))
-    return best
+        score = appearance_score(model, small_camera, small_image, other, model.shrunk(2))
+        scored.append((score, k, other))
+    scored.sort(key=lambda s: -s[0])
+    for score, _, other in scored[:3]:
+        if score < 0.35:
+            break
+        fit, _ = refine(model, camera, image, other, features, sigma)
+        if fit.solution is None or fit.inliers < 0.5 * best.inliers:
+            continue
+        cosine = (np.trace(fit.solution.pose[:3, :3].T @ pose[:3, :3]) - 1) / 2
+        if np.arccos(np.clip(cosine, -1, 1)) > 0.25:
+            return True
+    return False
 
 
 @dataclass(frozen=True)
@@ -256,10 +279,8 @@ def find_start(
         return None
     best = max(candidates, key=lambda c: c.score)
     assert best.fit.solution is not None
-    pose = best.fit.solution.pose
-    rival = rival_score(model, half_camera, half_image, pose, references)
-    sure = best.score > 0.5 and best.score - rival > 0.15
-    sure = sure and best.fit.inliers >= 2 * minimum_inliers
+    sure = best.score > 0.5 and best.fit.inliers >= 2 * minimum_inliers
+    sure = sure and not has_rival(model, camera, image, best.fit, features, sigma)
     return Start(best.fit.solution, sure, best.method, best.resting)
 
 

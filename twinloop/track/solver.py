@@ -225,6 +225,8 @@ def solve_pose(
         step[3:] = np.clip(step[3:], -0.3, 0.3)
         pose = perturb(pose, step)
     inliers = weights > 0.1
+    # Stated sigmas are those of a poor day; residuals that are smaller say so.
+    information = information * (max(scale, 1.0) / max(scale, 0.3)) ** 2
     total = information + priors + np.diag([1.0] * 3 + [0.1] * 3)
     covariance = np.linalg.inv(total)
     return Solution(pose, 0.5 * (covariance + covariance.T), inliers, scale)

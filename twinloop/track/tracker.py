@@ -37,16 +37,17 @@ OK, UNCERTAIN, LOST = 0, 1, 2
 
 @dataclass(frozen=True)
 class Settings:
-    """How to track; lengths in m, angles in rad, image lengths in px."""
+    """How to track; lengths in m, angles in rad, times in s, image lengths in px."""
 
     features: int = 80
     sigma_live: float = 0.5
     sigma_scan: float = 0.8
     contact_sigma: float = 0.001
     contact_cutoff: float = 0.006
-    floor_position: float = 0.0006
-    floor_rotation: float = 0.004
-    floor_range: float = 0.003
+    floor_position: float = 0.00025
+    floor_rotation: float = 0.0015
+    floor_range: float = 0.0006
+    time_sigma: float = 0.001
     minimum_inliers: int = 8
     correlated: float = 25.0
     keyframe_angle: float = 0.2
@@ -152,6 +153,9 @@ class Tracker:
         )
         inliers, ratio = best.inliers, best.ratio
         covariance = with_floor(solution.covariance, self.camera, solution.pose, self.settings)
+        if not fresh:
+            # The shutter's middle and the time stamp differ by some part of the exposure.
+            covariance = covariance + np.outer(moved, moved) * self.settings.time_sigma**2
         sigma = float(np.sqrt(np.linalg.eigvalsh(covariance[:3, :3])[-1]))
         sure = inliers >= 2 * self.settings.minimum_inliers and ratio > 0.3 and sigma < 0.005
         turned = similar(self.keyframes, self.camera, solution.pose)
