@@ -30,10 +30,15 @@ def test_box_is_tracked_within_2_mm_and_reported(tmp_path: Path) -> None:
     """Slide and tilt of a textured box: ADD mean below 2 mm, artifact valid, report complete."""
     scene = BoxScene()
     truth = write_session(
-        tmp_path / "datasets/box/raw/push", scene, [("push_000", "slide"), ("push_001", "tilt")]
+        tmp_path / "datasets/box/raw/push",
+        scene,
+        [("push_000", "slide"), ("push_001", "tilt")],
+        frames=26,
+        width=320,
+        height=240,
     )
-    inputs = stage_inputs(tmp_path, scan_trees(scene, 24))
-    params = Params(reference_views=20)
+    inputs = stage_inputs(tmp_path, scan_trees(scene, 16))
+    params = Params(reference_views=16)
     groups = run.run(inputs, params)
     write_artifact(tmp_path / "track.zarr", WRITES, groups)
     tree = open_artifact(tmp_path / "track.zarr", WRITES, values=True)
@@ -55,7 +60,9 @@ def test_absent_object_is_lost_and_absent_board_is_an_error(tmp_path: Path) -> N
     """A clip without the object gives status lost in all frames; other tags' board is refused."""
     scene = BoxScene()
     folder = tmp_path / "datasets/box/raw/push"
-    write_session(folder, scene, [("push_000", "slide")], frames=6, with_object=False)
+    write_session(
+        folder, scene, [("push_000", "slide")], frames=6, width=320, height=240, with_object=False
+    )
     inputs = stage_inputs(tmp_path, scan_trees(scene, 8))
     groups = run.run(inputs, Params(reference_views=8))
     assert (groups["/push_000"]["status"].values == 2).all()
