@@ -10,12 +10,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-import yaml
 from ruamel.yaml import YAML
 
 from pipelines.graph import (
     PARAMS_FILE,
-    SAFE_LOADER,
     Graph,
     check_closure,
     check_names,
@@ -78,8 +76,8 @@ def check_numbers(graph: Graph) -> list[str]:
     cards = [f"datasets/{name}/object.yaml" for name in graph.objects]
     for file in (PARAMS_FILE, *cards):
         if (graph.root / file).is_file():
+            old = read_yaml(graph.root / file)
             text = (graph.root / file).read_text(encoding="utf-8")
-            old = yaml.load(text, Loader=SAFE_LOADER)  # noqa: S506, a safe loader
             new = YAML(typ="safe", pure=True).load(text)
             faults += [
                 f"{file}: {place} is {a!r} to Python but {b!r} to DVC; "
@@ -127,22 +125,17 @@ def is_ignored(root: Path, path: str) -> bool:
 
 
 def check_raw(graph: Graph) -> list[str]:
-    """Files ``*.dvc`` that DVC overlooks, because a pattern hides their folder from it.
+    """Folders ``raw/`` that DVC overlooks, because a pattern hides them from it.
 
     DVC reads .gitignore with a matcher of its own: ``/datasets/*/raw/*/`` hides ``raw/`` itself.
     """
-    files = {
-        path.relative_to(graph.root).as_posix()
-        for path in (graph.root / "datasets").glob("*/raw/**/*.dvc")
-    }
-    if not files:
-        return []
     from dvc.repo import Repo
 
+    names = graph.objects or ("any",)
     with Repo(str(graph.root)) as repo:
-        seen = {Path(s.path).relative_to(repo.root_dir).as_posix() for s in repo.index.stages}
-    hint = "DVC does not see it; look for a too wide pattern in .gitignore"
-    return [f"{file}: {hint}" for file in sorted(files - seen)]
+        hidden = [n for n in names if repo.scm.is_ignored(f"{repo.root_dir}/datasets/{n}/raw/")]
+    hint = "DVC sees no .dvc file in it; look for a too wide pattern in .gitignore"
+    return [f"datasets/{name}/raw/: {hint}" for name in hidden]
 
 
 def check_lock(graph: Graph) -> list[str]:

@@ -1,0 +1,307 @@
+"""The real stages on the tiny object: fleet, rerun, kill -9, clones, determinism, soundness.
+
+Two tiny objects are built once for the session, side by side; every test works on a copy.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pipelines.executor import Result, run_all, threads
+from pipelines.graph import Graph, read_graph
+from tests import chain
+from tests.chain import Tiny
+from twinloop.card import STAGES
+
+pytestmark = pytest.mark.chain
+SECRET = ("lab", "evaluate")
+"""Stages that may know the truth."""
+
+TRACER = """
+import atexit, os, sys
+opened = set()
+def hook(event, arguments):
+    if event == "open" and isinstance(arguments[0], str):
+        opened.add(os.path.abspath(arguments[0]))
+sys.addaudithook(hook)
+@atexit.register
+def write():
+    files = {getattr(m, "__file__", None) for m in list(sys.modules.values())}
+    with open(os.environ["OPENED"], "a") as stream:
+        stream.write("".join(f"{path}\\n" for path in sorted(opened | (files - {None}))))
+"""
+"""A sitecustomize.py that notes every file a process opens or imports."""
+
+
+@dataclass(frozen=True)
+class Built:
+    """The built project and the run that built it."""
+
+    project: Tiny
+    result: Result
+
+    def copy(self, root: Path) -> Tiny:
+        """A project of its own: outputs and cache are linked, the rest is copied."""
+        shutil.copytree(self.project.root, root, symlinks=True, copy_function=link_data)
+        return Tiny(root, root.parent / f"{root.name}.journal")
+
+
+def link_data(source: str, target: str) -> str:
+    """Link what DVC keeps (it is never written in place), copy the rest."""
+    if "/.dvc/cache/" in source or ".zarr/" in source or "/raw/" in source:
+        os.link(source, target)
+        return target
+    return str(shutil.copy2(source, target))
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """Two tiny objects of different seeds, built in two processes at once."""
+    root = tmp_path_factory.mktemp("chain") / "project"
+    project = chain.create(root, ("tiny", "other"))
+    recipe = root / "datasets/other/lab.yaml"
+    recipe.write_text(recipe.read_text() + "friction: 0.42\n")
+    return Built(project, run_all(root, spread=threads(2)))
+
+
+def status(project: Tiny) -> list[str]:
+    """What DVC finds changed."""
+    return sorted(json.loads(project.dvc("status", "--json") or "{}"))
+
+
+def test_a_fleet_run_is_clean_and_runs_each_stage_once(built: Built) -> None:
+    """Two objects in two processes: every stage ran once, status is clean, a rerun is a no-op."""
+    errors = "\n".join(run.error for run in built.result.runs)
+    assert not built.result.failed, errors
+    assert not built.result.edited
+    for run in built.result.runs:
+        assert run.states == dict.fromkeys(STAGES, "ran")
+    assert status(built.project) == []
+    assert not run_all(built.project.root).runs
+    assert "up to date" in built.project.dvc("repro")
+
+
+def test_the_tiny_chain_is_fast_and_small(built: Built) -> None:
+    """The whole chain takes under 30 s of one processor; no artifact has over 200 files."""
+    folder = built.project.root / "datasets/tiny"
+    seconds = {
+        stage: json.loads((folder / "provenance" / f"{stage}.json").read_text())["cpu_seconds"]
+        for stage in STAGES
+    }
+    assert sum(seconds.values()) < 60, seconds
+    for store in sorted(folder.glob("*.zarr")):
+        assert sum(1 for p in store.rglob("*") if p.is_file()) <= 200, store
+
+
+def test_the_project_is_sound(built: Built) -> None:
+    """`twinloop check` finds nothing, with every output hashed anew."""
+    done = built.project.run("python", "-m", "pipelines", "check", "--deep", code=None)
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.fixture(scope="session")
+def again(built: Built, tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
+    """Each stage run by hand a second time, the truth deleted where it must not be known.
+
+    A fresh process per stage, another hash seed, another number of threads. Returns the files that
+    each stage opened, relative to the project, and leaves ``status`` under "status".
+    """
+    root = tmp_path_factory.mktemp("again") / "project"
+    project = built.copy(root)
+    tracer = root.parent / "tracer"
+    tracer.mkdir()
+    (tracer / "sitecustomize.py").write_text(TRACER)
+    folder = root / "datasets/tiny"
+    hidden = root.parent / "hidden"
+    opened: dict[str, set[str]] = {}
+    order = ["lab", *(s for s in STAGES if s not in SECRET), "evaluate"]
+    for stage in order:
+        if stage == order[1]:
+            hidden.mkdir()
+            shutil.move(folder / "truth", hidden / "truth")
+            shutil.move(folder / "lab.yaml", hidden / "lab.yaml")
+        if stage == "evaluate":
+            shutil.move(hidden / "truth", folder / "truth")
+            shutil.move(hidden / "lab.yaml", folder / "lab.yaml")
+        log = root.parent / f"{stage}.opened"
+        environment = project.environment() | {
+            "PYTHONPATH": str(tracer),
+            "PYTHONHASHSEED": "7",
+            "OMP_NUM_THREADS": "2",
+            "OPENED": str(log),
+        }
+        done = subprocess.run(
+            [sys.executable, "-m", f"stages.{stage}", "tiny"],
+            cwd=root,
+            env=environment,
+            text=True,
+            capture_output=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        paths = {Path(line) for line in log.read_text().splitlines()}
+        opened[stage] = {
+            path.relative_to(root).as_posix()
+            for path in paths
+            if root in path.parents and path.is_file() and "__pycache__" not in path.parts
+        }
+    opened["status"] = set(status(project))
+    return opened
+
+
+def test_every_stage_gives_the_same_bytes_again_without_the_truth(
+    again: dict[str, set[str]],
+) -> None:
+    """All outputs, metrics and pictures hash as before, so nothing random or secret is in them."""
+    assert again["status"] == set()
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_stage_opens_only_files_that_dvc_watches(
+    built: Built, again: dict[str, set[str]], stage: str
+) -> None:
+    """What a stage truly opened and imported is in its deps: the closure misses nothing."""
+    graph = read_graph(built.project.root)
+    declared = graph.stages[stage]
+    watched = [p.replace("${item}", "tiny") for p in declared.deps + declared.outs + declared.kept]
+    own = "datasets/tiny"
+    watched += ["dvc.yaml", "params.yaml", "versions.yaml", f"{own}/object.yaml"]
+    watched += [f"{own}/provenance"]
+    strangers = {
+        path
+        for path in again[stage]
+        if not any(path == w or path.startswith(f"{w}/") for w in watched)
+        and not path.startswith(f"{own}/.")
+        and not only_docstring(built.project.root / path)
+    }
+    assert not strangers
+    if stage not in SECRET:
+        assert not any("/truth" in p or p.endswith("lab.yaml") for p in again[stage])
+
+
+def only_docstring(path: Path) -> bool:
+    """Tell whether a file is a package file without content."""
+    return path.name == "__init__.py" and "import" not in path.read_text()
+
+
+def test_edits_concern_just_the_right_stages(built: Built, tmp_path: Path) -> None:
+    """Each stage's code, parameters, profile and overrides; shared code; another profile."""
+    from dvc.repo import Repo
+
+    project = built.copy(tmp_path / "project")
+    graph = read_graph(project.root)
+
+    def changed() -> set[str]:
+        with Repo(str(project.root)) as repo:
+            return set(repo.status())
+
+    def after(path: str, old: str, new: str) -> set[str]:
+        before = project.text(path)
+        project.edit(path, old, new)
+        found = changed()
+        (project.root / path).write_text(before)
+        return found
+
+    def after_seed(path: str, *keys: str) -> set[str]:
+        before = project.text(path)
+        content = yaml.safe_load(before)
+        place = content
+        for key in keys[:-1]:
+            place = place[key]
+        place[keys[-1]] = (place[keys[-1]] or {}) | {"seed": 5}
+        (project.root / path).write_text(yaml.safe_dump(content))
+        found = changed()
+        (project.root / path).write_text(before)
+        return found
+
+    for stage in STAGES:
+        both = {f"{stage}@tiny", f"{stage}@other"}
+        path = f"stages/{stage}/run.py"
+        assert after(path, '"""', '# edited\n"""') == both, stage
+        assert after_seed("datasets/tiny/object.yaml", "overrides", stage) == {f"{stage}@tiny"}
+        assert after_seed("params.yaml", "profiles", "smoke", stage) == both, stage
+    shared = "twinloop/geometry/se3.py"
+    users = {s.name for s in graph.stages.values() if shared in s.deps}
+    expected = {f"{s}@{name}" for s in users for name in ("tiny", "other")}
+    assert users
+    assert after(shared, '"""', '# edited\n"""') == expected
+    # Profile smoke does not look at profile full.
+    assert after_seed("params.yaml", "profiles", "full", "identify") == set()
+
+
+def followers(graph: Graph, first: str) -> list[str]:
+    """Stages that read what ``first`` writes, directly or through others, in order."""
+    touched = {first}
+    for stage in graph.stages.values():
+        sources = [
+            other.name
+            for other in graph.stages.values()
+            if set(stage.deps) & set(other.outs + other.kept)
+        ]
+        if touched & set(sources):
+            touched.add(stage.name)
+    return [name for name in graph.stages if name in touched]
+
+
+def test_one_parameter_reruns_what_follows_and_kill_9_loses_only_the_running_stage(
+    built: Built, tmp_path: Path
+) -> None:
+    """Identify's seed changes; killed within train; the next run keeps identify and goes on."""
+    project = built.copy(tmp_path / "project")
+    card = project.root / "datasets/tiny/object.yaml"
+    content = yaml.safe_load(card.read_text())
+    content["overrides"]["identify"]["seed"] = 11
+    card.write_text(yaml.safe_dump(content))
+    expected = followers(read_graph(project.root), "identify")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pipelines", "run", "--json"],
+        cwd=project.root,
+        env=project.environment(),
+        text=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stderr is not None
+    ran = []
+    for line in process.stderr:
+        event = json.loads(line)
+        if (event["stage"], event["state"]) == ("train", "running"):
+            os.kill(process.pid, signal.SIGKILL)
+            break
+        if event["state"] == "ran":
+            ran.append(event["stage"])
+    process.stderr.close()
+    assert process.wait() == -signal.SIGKILL
+    assert ran == ["identify"]
+    result = run_all(project.root)
+    assert not result.failed, result.runs[0].error
+    assert result.salvaged == ["identify@tiny"]
+    assert [run.name for run in result.runs] == ["tiny"]
+    states = result.runs[0].states
+    assert [s for s, state in states.items() if state == "ran"] == expected[1:]
+    assert all(state == "unchanged" for s, state in states.items() if s not in expected[1:])
+    assert status(project) == []
+
+
+def test_a_clone_gets_everything_from_the_remote(built: Built, tmp_path: Path) -> None:
+    """Push from one clone, pull in another: all outputs are there, nothing is left to run."""
+    project = built.copy(tmp_path / "project")
+    project.run("git", "add", "-A")
+    project.run("git", "commit", "-q", "-m", "built")
+    project.dvc("push", "-q", "--run-cache")
+    clone = Tiny(tmp_path / "clone", tmp_path / "journal")
+    project.run("git", "clone", "-q", str(project.root), str(clone.root))
+    clone.dvc("config", "--local", "remote.local.url", str(project.root / ".dvc-remote"))
+    clone.dvc("pull", "-q", "--run-cache")
+    assert status(clone) == []
+    assert not run_all(clone.root).runs
