@@ -61,6 +61,9 @@ def mesh_errors(
     fit = refine_rigid(points[:: max(1, samples // 1000)], theirs)
     moved = TriangleSurface(se3.apply(fit, vertices), faces)
     aligned = chamfer_distance(se3.apply(fit, points), moved, true_points, theirs)
+    if aligned.mean > placed.mean:
+        # The fit leaves out the worst tenth of the pairs, which may cost more than it gains.
+        fit, aligned = np.eye(4), placed
     angle = np.arccos(np.clip((np.trace(fit[:3, :3]) - 1.0) / 2.0, -1.0, 1.0))
     return {
         "chamfer": placed.mean,

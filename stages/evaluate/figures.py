@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 import xarray as xr
+from scipy.special import stdtrit
 
 from twinloop.metrics.statistics import Rate
 
@@ -38,12 +39,15 @@ def rate_figure(name: str, success: np.ndarray, target: float = float("nan")) ->
 def mean_figure(
     name: str, values: np.ndarray, unit: str, better: Better, target: float = float("nan")
 ) -> Figure:
-    """Figure of a mean with the 95 % interval of the mean (normal), n independent measurements."""
+    """Figure of a mean of n independent measurements with its 95 % interval (Student)."""
     values = np.asarray(values, dtype=np.float64)
     values = values[np.isfinite(values)]
     if len(values) == 0:
         return Figure(name, float("nan"), unit, better, target)
-    half = 1.96 * float(values.std(ddof=1)) / np.sqrt(len(values)) if len(values) > 1 else np.nan
+    half = np.nan
+    if len(values) > 1:
+        quantile = float(stdtrit(len(values) - 1, 0.975))
+        half = quantile * float(values.std(ddof=1)) / np.sqrt(len(values))
     mean = float(values.mean())
     return Figure(name, mean, unit, better, target, mean - half, mean + half, -1, len(values))
 

@@ -65,7 +65,7 @@ def _success(tree: xr.DataTree) -> Figure:
             color="black",
             capsize=6,
         )
-        axes.text(i + 0.08, min(rate.value + 0.03, 1.0), f"{rate.successes}/{rate.trials}")
+        axes.text(i, 1.04, f"{rate.successes}/{rate.trials}", ha="center")
     axes.set_xticks(range(len(names)), [name.replace("_", " ") for name in names])
     axes.set_ylim(0, 1.12)
     axes.set_ylabel("grasp success, 95 % Wilson interval")

@@ -93,9 +93,9 @@ def _against_lab(inputs: Inputs, params: Params, truth: LabTruth) -> dict[str, x
 
 
 def _inside_twin(inputs: Inputs, params: Params) -> dict[str, xr.Dataset]:
-    posterior = read_posterior(inputs.artifacts["identify"])
     policy_tree = inputs.artifacts["train"]
     kinematics = HandKinematics(RobotModel.load(str(policy_tree.attrs["robot"])))
+    posterior = read_posterior(inputs.artifacts["identify"], kinematics.model.tip_friction)
     parts = convex_parts(inputs.artifacts["reconstruct"])
     rows = np.random.default_rng([inputs.seed, 8]).integers(
         0, len(posterior.samples), params.trials
@@ -103,7 +103,7 @@ def _inside_twin(inputs: Inputs, params: Params) -> dict[str, xr.Dataset]:
 
     def world_of(trial: int) -> tuple[World, float]:
         row = int(rows[trial])
-        model, grip = posterior.object_model(parts, row), posterior.grip_friction(row)
+        model, grip = posterior.object_model(parts, row), float(posterior.grip_samples()[row])
         scene = twin_scene(kinematics.model, model, tip_friction=grip)
         return World(scene, kinematics, np.eye(4)), model.mass * GRAVITY / (2.0 * grip)
 
@@ -154,6 +154,10 @@ def _shared(inputs: Inputs, params: Params, trials: xr.Dataset, success_name: st
         mean_figure("grip_force_over_needed", ratio, "1", "none"),
         mean_figure("slip_while_lifting", 1e3 * trials["slip"].values[0][held], "mm", "lower"),
     ]
+    pose_only = inputs.artifacts["identify"]["pose_only"]["identifiable"].values
+    mass = list(inputs.artifacts["identify"].attrs["parameters"]).index("mass")
+    unknown = float(pose_only[mass] == 0)
+    figures.append(Figure("mass_unidentifiable_from_poses", unknown, "1", "higher", 1.0, count=1))
     error = _held_out_error(inputs.artifacts["identify"])
     if error is not None:
         figures.append(error)
@@ -161,16 +165,16 @@ def _shared(inputs: Inputs, params: Params, trials: xr.Dataset, success_name: st
 
 
 def _held_out_error(physics: xr.DataTree) -> Figure | None:
-    """Prediction error of pushes that identify did not use, as identify reports it."""
+    """Prediction error of the pushes that identify kept out: RMS distance over frames, per push."""
     if "residuals" not in physics.children:
         return None
-    residuals = physics["residuals"].to_dataset()
-    held = residuals.get("held_out")
-    for name, scale, unit in (("position_rms", 1e3, "mm"), ("held_out_error", 1e3, "mm")):
-        if name in residuals and held is not None:
-            values = residuals[name].values[held.values.astype(bool)]
-            return mean_figure("held_out_push_prediction", scale * values, unit, "lower")
-    return None
+    data = physics["residuals"].to_dataset()
+    if not {"held_out", "frame_push", "predicted_position", "measured_position"} <= set(data):
+        return None
+    squared = ((data["predicted_position"] - data["measured_position"]).values ** 2).sum(axis=1)
+    push, held = data["frame_push"].values, np.flatnonzero(data["held_out"].values)
+    rms = np.array([np.sqrt(squared[push == k].mean()) for k in held if (push == k).any()])
+    return mean_figure("held_out_push_prediction", 1e3 * rms, "mm", "lower")
 
 
 def _tracking_figures(tracking: xr.Dataset, params: Params) -> list[Figure]:
@@ -206,6 +210,8 @@ def _parameter_figures(table: xr.Dataset, params: Params) -> list[Figure]:
             i = names.index(name)
             relative = 100.0 * abs(value[i] - truth[i]) / truth[i]
             figures.append(Figure(f"{name}_error", relative, "%", "lower", target, count=1))
+            covered = float(table["covered"].values[i])
+            figures.append(Figure(f"{name}_interval_covers", covered, "1", "higher", 1.0, count=1))
     com = [names.index(f"com_{axis}") for axis in "xyz" if f"com_{axis}" in names]
     if len(com) == 3 and np.isfinite(truth[com]).all():
         gap = 1e3 * float(np.linalg.norm(value[com] - truth[com]))

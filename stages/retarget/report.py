@@ -10,6 +10,9 @@ from matplotlib.figure import Figure
 
 from stages.harness import Inputs
 from stages.retarget.params import Params
+from twinloop.geometry import se3
+from twinloop.hand.kinematics import HandKinematics
+from twinloop.hand.model import RobotModel
 
 
 def metrics(tree: xr.DataTree, inputs: Inputs, params: Params) -> dict[str, Any]:
@@ -36,8 +39,12 @@ def metrics(tree: xr.DataTree, inputs: Inputs, params: Params) -> dict[str, Any]
 
 
 def plots(tree: xr.DataTree, inputs: Inputs, params: Params) -> dict[str, Figure]:
-    """Return the fingertips on the mesh, and errors and joint angles over time."""
-    return {"contacts": _contacts(tree, inputs), "motion": _motion(tree)}
+    """Return fingertips on the mesh, errors and joints over time, the robot hand replaying it."""
+    return {
+        "contacts": _contacts(tree, inputs),
+        "motion": _motion(tree),
+        "replay": _replay(tree, inputs, params),
+    }
 
 
 def _contacts(tree: xr.DataTree, inputs: Inputs) -> Figure:
@@ -75,4 +82,39 @@ def _motion(tree: xr.DataTree) -> Figure:
     bottom.plot(time, tree["joint_position"].values, linewidth=0.8)
     bottom.set_ylabel("hand joints (rad)")
     bottom.set_xlabel("time (s)")
+    return figure
+
+
+def _replay(tree: xr.DataTree, inputs: Inputs, params: Params) -> Figure:
+    """Robot hand at five moments, seen along the row of fingers: links as lines, pads as discs."""
+    kinematics = HandKinematics(RobotModel.load(params.robot))
+    joints = tree["joint_position"].values
+    wrist = se3.from_position_quaternion(
+        tree["position_object_wrist"].values, tree["quaternion_object_wrist"].values
+    )
+    chosen = np.unique(np.linspace(0, len(joints) - 1, 5).astype(int))
+    poses = kinematics.links(joints[chosen])
+    # Picture plane: horizontal from fingers to thumb at the last moment, and up.
+    across = wrist[-1, :2, 0] / max(float(np.linalg.norm(wrist[-1, :2, 0])), 1e-9)
+    vertices = inputs.artifacts["reconstruct"]["mesh"]["vertices"].values
+    shape = vertices[:: max(1, len(vertices) // 2500)]
+    figure = Figure(figsize=(11, 3.4), layout="constrained")
+    for number, frame in enumerate(chosen):
+        axes = figure.add_subplot(1, len(chosen), number + 1)
+        axes.plot(1e3 * shape[:, :2] @ across, 1e3 * shape[:, 2], ".", color="0.85", markersize=1)
+        for tip, name in enumerate(kinematics.model.tips):
+            chain = kinematics.model.chain(kinematics.model.tip(name).link)
+            names = [kinematics.model.joints[i].link for i in chain if i in kinematics.hand]
+            local = np.array([poses[link][number, :3, 3] for link in names])
+            line = np.vstack([se3.apply(wrist[frame], local), tree["robot_tip"].values[frame, tip]])
+            place = 1e3 * np.stack([line[:, :2] @ across, line[:, 2]])
+            axes.plot(*place, "-", color=f"C{tip}", linewidth=2)
+            axes.plot(*place[:, -1], "o", color=f"C{tip}", markersize=7)
+        axes.set_aspect("equal")
+        axes.set_xlim(-110, 110)
+        axes.set_ylim(1e3 * vertices[:, 2].min() - 10, 1e3 * vertices[:, 2].max() + 190)
+        axes.set_title(f"{tree['time'].values[frame]:.2f} s", fontsize=9)
+        if number:
+            axes.set_yticklabels([])
+    figure.suptitle("Demonstration replayed by the robot hand, object frame (mm)", fontsize=10)
     return figure

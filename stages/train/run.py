@@ -21,6 +21,7 @@ from twinloop.policy.policy import GraspPolicy, Refinement, finger_forces, paylo
 from twinloop.policy.posterior import Posterior, read_posterior
 from twinloop.policy.refinement import SearchSettings, search
 from twinloop.policy.rollout import RolloutSettings
+from twinloop.policy.runner import GraspRunner
 from twinloop.policy.scene import convex_parts, twin_scene
 from twinloop.policy.training import TrainingSettings, train
 from twinloop.policy.trials import Trial, TrialSpread, draw_trials, run_trial
@@ -38,7 +39,7 @@ def run(inputs: Inputs, params: Params) -> dict[str, xr.Dataset]:
     mesh = inputs.artifacts["reconstruct"]["mesh"]
     vertices, faces = mesh["vertices"].values, mesh["faces"].values
     surface = TriangleSurface(vertices, faces)
-    posterior = read_posterior(inputs.artifacts["identify"])
+    posterior = read_posterior(inputs.artifacts["identify"], kinematics.model.tip_friction)
     com = np.array([posterior.of(f"com_{axis}")[0] for axis in "xyz"])
     grasp, notes = demonstrated_grasp(inputs.artifacts["retarget"], surface, kinematics, com)
 
@@ -61,7 +62,8 @@ def run(inputs: Inputs, params: Params) -> dict[str, xr.Dataset]:
         rate=params.rate,
         seed=inputs.seed,
     )
-    network, curve = train(examples, kinematics.lower, kinematics.upper, settings)
+    trained, curve = train(examples, kinematics.lower, kinematics.upper, settings)
+    network = GraspRunner(trained.arrays())
     cloned = GraspPolicy(
         network, points, grasp.T_object_wrist, posterior.physics(), Refinement(), kinematics
     )
@@ -84,13 +86,10 @@ def run(inputs: Inputs, params: Params) -> dict[str, xr.Dataset]:
     ]
     chosen, side_force, action = policy.plan()
     law = friction_law(
-        upper_load(
-            np.maximum(posterior.column("mass"), 1e-3),
-            np.maximum(posterior.column(posterior.grip), 1e-2),
-            params.risk,
-        ),
+        upper_load(posterior.mass_samples(), posterior.grip_samples(), params.risk),
         params.margin,
     )
+    drawn = _rows(posterior, params.trials, np.random.default_rng([inputs.seed, 4]))
     position, wxyz = se3.to_position_quaternion(policy.T_object_wrist)
     physics = policy.physics
     root = xr.Dataset(
@@ -135,7 +134,7 @@ def run(inputs: Inputs, params: Params) -> dict[str, xr.Dataset]:
     )
     weights = {
         name: (tuple(f"{name}_{axis}" for axis in range(value.ndim)), value)
-        for name, value in network.arrays().items()
+        for name, value in trained.arrays().items()
     }
     return {
         "/": root,
@@ -159,8 +158,8 @@ def run(inputs: Inputs, params: Params) -> dict[str, xr.Dataset]:
                 "success": ("trial", np.array([o.success for o in outcomes], dtype=np.int8)),
                 "lifted": ("trial", np.array([o.lifted for o in outcomes])),
                 "slip": ("trial", np.array([o.slip for o in outcomes])),
-                "mass": ("trial", _drawn(posterior, "mass", params, inputs.seed)),
-                "friction": ("trial", _drawn(posterior, posterior.grip, params, inputs.seed)),
+                "mass": ("trial", posterior.mass_samples()[drawn]),
+                "friction": ("trial", posterior.grip_samples()[drawn]),
             }
         ),
     }
@@ -177,7 +176,7 @@ def _cases(
     """Twin worlds of posterior samples, each with a trial."""
     parts = convex_parts(inputs.artifacts["reconstruct"])
     rng = np.random.default_rng([inputs.seed, stream])
-    rows = rng.integers(0, len(posterior.samples), count)
+    rows = _rows(posterior, count, rng)
     rest = np.eye(4)
     rest[2, 3] = -min(float(part[:, 2].min()) for part in parts)
     trials = draw_trials(count, TrialSpread(position=params.position, yaw=params.turn), rest, rng)
@@ -186,14 +185,13 @@ def _cases(
         model = twin_scene(
             kinematics.model,
             posterior.object_model(parts, int(row)),
-            tip_friction=posterior.grip_friction(int(row)),
+            tip_friction=float(posterior.grip_samples()[row]),
             timestep=params.timestep,
         )
         worlds.append(World(model, kinematics, np.eye(4)))
     return list(zip(worlds, trials, strict=True))
 
 
-def _drawn(posterior: Posterior, name: str, params: Params, seed: int) -> np.ndarray:
-    """Values of a parameter in the final trials' samples (the same draw as `_cases`)."""
-    rows = np.random.default_rng([seed, 4]).integers(0, len(posterior.samples), params.trials)
-    return np.maximum(posterior.column(name)[rows], 0.1 * posterior.of(name)[0])
+def _rows(posterior: Posterior, count: int, rng: np.random.Generator) -> np.ndarray:
+    """Which posterior samples a set of trials uses: the generator's first draw."""
+    return rng.integers(0, len(posterior.samples), count)

@@ -14,8 +14,9 @@ from twinloop.hand.model import RobotModel
 from twinloop.metrics.chamfer import sample_surface
 from twinloop.policy.dataset import displacement, load_factor, make_examples, solve_hand_and_wrist
 from twinloop.policy.grasp import plan_grasp
-from twinloop.policy.network import GraspNetwork, Physics, encode
+from twinloop.policy.network import GraspNetwork, encode
 from twinloop.policy.policy import GraspPolicy, Refinement
+from twinloop.policy.runner import GraspRunner, Physics
 from twinloop.policy.training import TrainingSettings, train
 
 HAND = HandKinematics(RobotModel.load("twinhand"))
@@ -56,9 +57,13 @@ def _network(seed=0):
     return network
 
 
+def _runner(network=None):
+    return GraspRunner((network or _network()).arrays())
+
+
 def test_answer_does_not_depend_on_the_order_of_points():
     """Permuting the object's points changes nothing but rounding."""
-    network = _network()
+    network = _runner()
     order = np.random.default_rng(1).permutation(len(POINTS))
     one, two = network.act(POINTS, _physics(0.3)), network.act(POINTS[order], _physics(0.3))
     assert two.joints == pytest.approx(one.joints, abs=1e-6)
@@ -71,14 +76,14 @@ def test_joints_stay_inside_their_limits_whatever_the_weights():
     with torch.no_grad():
         for weight in network.parameters():
             weight.mul_(50.0)
-    joints = network.act(1000 * POINTS, _physics(0.3)).joints
+    joints = _runner(network).act(1000 * POINTS, _physics(0.3)).joints
     assert (joints >= HAND.lower - 1e-6).all()
     assert (joints <= HAND.upper + 1e-6).all()
 
 
 def test_force_is_proportional_to_mass_over_friction():
     """At equal relative intervals the force doubles with the mass and halves with friction."""
-    network = _network()
+    network = _runner()
     base = network.act(POINTS, _physics(0.3)).side_force
     assert network.act(POINTS, _physics(0.6)).side_force == pytest.approx(2 * base, rel=1e-6)
     assert network.act(POINTS, _physics(0.3, 0.6)).side_force == pytest.approx(base / 2, rel=1e-6)
@@ -122,17 +127,29 @@ def test_training_lowers_every_loss_and_repeats_bit_by_bit(examples):
     assert curve.force[-1] < 0.3 * curve.force[0]
 
 
-def test_network_round_trip_and_missing_weights():
-    """Arrays rebuild the same network; a missing or wrong one is named."""
-    network = _network(3)
-    arrays = network.arrays()
-    again = GraspNetwork.from_arrays(arrays)
-    assert again.act(POINTS, _physics(0.3)).joints == pytest.approx(
-        network.act(POINTS, _physics(0.3)).joints
-    )
+def test_runner_agrees_with_torch_below_1e_5():
+    """The NumPy forward pass equals torch's on all heads."""
+    network, physics = _network(3), _physics(0.3)
+    action = _runner(network).act(POINTS, physics)
+    with torch.no_grad():
+        joints, wrist, contacts, factor = network(
+            torch.as_tensor(POINTS, dtype=torch.float32)[None],
+            torch.as_tensor(physics.context(), dtype=torch.float32)[None],
+        )
+    assert action.joints == pytest.approx(joints[0].numpy(), abs=1e-5)
+    assert action.wrist_offset == pytest.approx(wrist[0].numpy(), abs=1e-5)
+    assert action.contacts == pytest.approx(torch.sigmoid(contacts[0]).numpy(), abs=1e-5)
+    assert action.side_force == pytest.approx(float(torch.exp(factor[0])) * physics.load, rel=1e-5)
+
+
+def test_missing_and_misshapen_weights_are_named():
+    """A weight that is absent, or of another shape, raises with its name."""
+    arrays = _network().arrays()
     broken = {name: value for name, value in arrays.items() if name != "wrist_bias"}
     with pytest.raises(ArtifactError, match="wrist_bias"):
-        GraspNetwork.from_arrays(broken)
+        GraspRunner(broken)
+    with pytest.raises(ArtifactError, match="trunk_0_weight"):
+        GraspRunner({**arrays, "trunk_0_weight": np.zeros((3, 3), dtype=np.float32)})
 
 
 def test_policy_turns_its_answer_into_a_grasp(grasp, examples):
@@ -140,7 +157,9 @@ def test_policy_turns_its_answer_into_a_grasp(grasp, examples):
     network, _ = train(
         examples, HAND.lower, HAND.upper, TrainingSettings(hidden=16, epochs=3, seed=0)
     )
-    policy = GraspPolicy(network, POINTS, grasp.T_object_wrist, _physics(0.365), Refinement(), HAND)
+    policy = GraspPolicy(
+        _runner(network), POINTS, grasp.T_object_wrist, _physics(0.365), Refinement(), HAND
+    )
     plain, force, action = policy.plan()
     moved, more, _ = policy.plan(refinement=Refinement(0.004, -0.003, np.log(1.5)))
     assert plain.pads == pytest.approx(se3.apply(plain.T_object_wrist, HAND.tips(action.joints)[0]))

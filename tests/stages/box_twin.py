@@ -64,13 +64,13 @@ def reconstruction(size=SIZE) -> xr.DataTree:
 
 
 def physics(
-    mass=MASS, friction=FRICTION, size=SIZE, spread=0.04, samples=64, pad_known=True
+    mass=MASS, friction=FRICTION, size=SIZE, spread=0.04, samples=64, pad_known=True, pad=0.8
 ) -> xr.DataTree:
     """Identified physics of the box with a log-normal posterior of the given spread."""
     rng = np.random.default_rng(5)
     moments = mass / 12 * (np.sum(np.square(size)) - np.square(size))
-    value = np.array([mass, friction, 0.004, 0.0, 0.0, *moments, 0, 0, 0, 0.8])
-    scale = np.array([mass, friction, 0.02, 0.02, 0.02, *moments, *[moments[0] * 0.1] * 3, 0.8])
+    value = np.array([mass, friction, 0.004, 0.0, 0.0, *moments, 0, 0, 0, pad])
+    scale = np.array([mass, friction, 0.02, 0.02, 0.02, *moments, *[moments[0] * 0.1] * 3, pad])
     std = spread * np.abs(scale)
     draws = value + std * rng.standard_normal((samples, len(value)))
     known = np.ones(len(value), dtype=np.int8)

@@ -182,7 +182,7 @@ def test_inside_the_twin_where_there_is_no_truth(tmp_path, trained):
     assert figures["grasp_success_in_twin"]["n"] == 2
     assert figures["mass_error"]["value"] == pytest.approx(100 * 0.015 / 0.35)
     (folder / "reference.yaml").write_text("- 0.35\n")
-    with pytest.raises(InputError, match="reference.yaml"):
+    with pytest.raises(InputError, match=r"reference\.yaml"):
         run.run(inputs, params)
 
 

@@ -31,7 +31,7 @@ def test_contacts_lie_on_the_two_narrow_sides(tmp_path):
     assert figures["holding_gap_max_mm"] < 0.1
     assert figures["penetration_max_mm"] < 0.1
     assert figures["feasible_share"] > 0.9
-    assert set(report.plots(tree, inputs, QUICK)) == {"contacts", "motion"}
+    assert set(report.plots(tree, inputs, QUICK)) == {"contacts", "motion", "replay"}
 
 
 def test_scale_of_the_hand_comes_from_the_object(tmp_path):

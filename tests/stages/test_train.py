@@ -92,10 +92,19 @@ def test_wider_intervals_squeeze_harder(tmp_path, demonstration):
 def test_unidentifiable_fingertip_friction_falls_back_and_says_so(tmp_path, demonstration):
     """Without identified pad friction the table's stands in, and the notes tell."""
     inputs = _inputs(tmp_path, demonstration, pad_known=False)
-    posterior = read_posterior(inputs.artifacts["identify"])
+    posterior = read_posterior(inputs.artifacts["identify"], 0.8)
     assert posterior.grip == "friction"
     assert any("stands in" in note for note in posterior.notes)
     assert posterior.physics().friction == pytest.approx(box_twin.FRICTION)
     root = run.run(inputs, QUICK)["/"]
     least = box_twin.MASS * GRAVITY / (2 * box_twin.FRICTION)
     assert float(root["law_side_force"]) > 2 * least
+
+
+def test_grip_friction_beyond_the_datasheet_is_not_believed():
+    """Pads of 0.8 on the datasheet cap an estimate of 1.3, in the value and in every sample."""
+    tree = box_twin.physics(pad=1.3)
+    posterior = read_posterior(tree, 0.8)
+    assert posterior.physics().friction == pytest.approx(0.8)
+    assert posterior.grip_samples().max() <= 0.8
+    assert any("datasheet" in note for note in posterior.notes)

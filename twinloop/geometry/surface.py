@@ -32,8 +32,7 @@ class TriangleSurface:
     """A triangle mesh prepared for distance queries.
 
     Long triangles are split (the surface stays the same), so that a ball query on triangle centres
-    finds
-    all candidates of a point and the answer is exact, not that of a sampled surface.
+    finds all candidates of a point and the answer is exact, not that of a sampled surface.
 
     Args:
         vertices: (v, 3) m.

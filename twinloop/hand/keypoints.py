@@ -1,8 +1,7 @@
 """Human hand keypoints: order, which hand, and the scale that makes fingertips meet the object.
 
 Order of the 21 keypoints (MediaPipe, also used by MANO exports): wrist; then thumb, index, middle,
-ring,
-little finger with four points each from the palm to the tip.
+ring, little finger with four points each from the palm to the tip.
 """
 
 from __future__ import annotations
@@ -72,10 +71,8 @@ def solve_scale(
     """Scale of the hand such that its fingertips lie one pad depth off the object while grasping.
 
     A monocular hand estimate is known up to scale only; the object's metric size settles it.
-    Minimises
-    robust squared distances by search over the scale, with a weak prior at 1 because a scale that
-    moves
-    tips along the surface changes nothing.
+    Minimises robust squared distances by search over the scale, with a weak prior at 1 because a
+    scale that moves tips along the surface changes nothing.
 
     Args:
         keypoints: (frame, 21, 3) in the object frame, m.

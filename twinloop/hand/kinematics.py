@@ -136,9 +136,8 @@ def solve_tips(
     """Hand joints that bring the fingertips to targets in the wrist frame, in one batch.
 
     Levenberg's damped least squares with an active set: a joint pushed against its limit is held
-    there
-    and the others take over. A weak pull to `start` picks one of the many solutions of a redundant
-    finger; it fades over the iterations, so that it does not cost accuracy.
+    there and the others take over. A weak pull to `start` picks one of the many solutions of a
+    redundant finger; it fades over the iterations, so that it does not cost accuracy.
 
     Args:
         kinematics: the hand.

@@ -1,12 +1,10 @@
 """From a human hand to the robot hand: joints and wrist over a demonstration, then contact.
 
 One damped least-squares problem over all frames: fingertips follow the human's, the wrist stays
-near the
-human palm, joints stay in their limits and change smoothly. Frames are coupled only to their
-neighbours,
-so the normal equations are block tridiagonal and cost grows with the number of frames. The
-refinement
-adds the object's signed distance: pads of holding fingers lie on the surface, no pad is inside it.
+near the human palm, joints stay in their limits and change smoothly. Frames are coupled only to
+their neighbours, so the normal equations are block tridiagonal and cost grows with the number of
+frames. The refinement adds the object's signed distance: pads of holding fingers lie on the
+surface, no pad is inside it.
 """
 
 from __future__ import annotations
@@ -69,8 +67,8 @@ def finger_map(keypoints: Array, kinematics: HandKinematics) -> list[int]:
     """Human keypoint index for each robot tip, order of the robot's tips (thumb last).
 
     The robot's fingers stand in a row opposite the thumb, without a left or right hand of its own.
-    Its
-    first finger takes the human's index or ring fingertip, whichever fits without crossing fingers.
+    Its first finger takes the human's index or ring fingertip, whichever fits without crossing
+    fingers.
     """
     robot, _ = kinematics.tips(np.clip(_closed(kinematics), kinematics.lower, kinematics.upper))
     options = (

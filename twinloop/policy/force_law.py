@@ -1,11 +1,10 @@
 """How hard to squeeze: grip force from mass, friction and their uncertainty.
 
 Two laws stand here. `friction_law` is ours: a grasp from two opposing sides holds an object of mass
-m by
-friction alone when each side presses with F >= m g / (2 mu); with a margin S, F = S m g / (2 mu).
-`paper_law` is the published one, f = m g / n at each of n contacts; it ignores friction, so its two
-sides
-can carry only mu m g, and it lifts only where mu >= 1. It is kept as a named baseline.
+m by friction alone when each side presses with F >= m g / (2 mu); with a margin S, F = S m g / (2
+mu). `paper_law` is the published one, f = m g / n at each of n contacts; it ignores friction, so
+its two sides can carry only mu m g, and it lifts only where mu >= 1. It is kept as a named
+baseline.
 """
 
 from __future__ import annotations
@@ -121,9 +120,8 @@ def distribute(points: Array, normals: Array, side_force: float, closing: Array)
     Minimises the sum of squared forces subject to: each side's sum equals `side_force` along the
         closing
     direction, and the moments of the two sides about the closing line cancel. Non-negative least
-    squares
-    with heavily weighted balance rows, so a grasp that cannot balance gets the nearest feasible
-    answer.
+    squares with heavily weighted balance rows, so a grasp that cannot balance gets the nearest
+    feasible answer.
 
     Args:
         points: (tip, 3) contact points in any frame, m.

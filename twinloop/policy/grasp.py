@@ -1,8 +1,8 @@
 """Top-down grasps on a mesh: where the pads touch, and the hand posture that puts them there.
 
 Frames: object frame with z up at rest; the closing direction runs from the three-finger side to the
-thumb
-side and is the wrist's x axis, the lateral direction is the wrist's y axis, the palm looks down -z.
+thumb side and is the wrist's x axis, the lateral direction is the wrist's y axis, the palm looks
+down -z.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ Array = NDArray[np.float64]
 CLEARANCE = 0.022
 """How far the pads stay off the object on the way down, m."""
 _PALM_GAP = 0.008
-_GOOD_ENOUGH = 0.25
-_SQUARE = 0.95
+_SPREADS = (0.034, 0.026, 0.018)
+_SQUARENESS = 3.0
+_REACHED = 2e-3
 _TABLE_GAP = 0.006
 _REACHES = np.arange(0.136, 0.079, -0.004)
 
@@ -160,7 +161,11 @@ def place_pads(
 
 
 def solve_grasp(
-    surface: TriangleSurface, kinematics: HandKinematics, request: GraspRequest, rest_height: float
+    surface: TriangleSurface,
+    kinematics: HandKinematics,
+    request: GraspRequest,
+    rest_height: float,
+    least_alignment: float = 0.0,
 ) -> Grasp | None:
     """Pads, wrist and joints for a request.
 
@@ -169,22 +174,26 @@ def solve_grasp(
         kinematics: the hand.
         request: where to grasp.
         rest_height: height of the table in the object frame (lowest vertex), m.
+        least_alignment: grasps that press less squarely than this cosine are not solved.
 
     Returns:
         The grasp with the wrist height that costs least, or None where no posture keeps the palm
-        off the
-        object and the fingers off the table.
+        off the object and the fingers off the table.
     """
     placed = place_pads(surface, kinematics, request)
     if placed is None:
         return None
     pads, normals = placed
     radius = kinematics.model.tip_radius
+    _, thumb = finger_offsets(kinematics)
+    pressing = np.where(thumb, -1.0, 1.0)[:, None] * request.closing
+    alignment = float((normals * pressing).sum(axis=1).min())
+    if alignment < least_alignment:
+        return None
     if pads[:, 2].min() - radius < rest_height + _TABLE_GAP:
         return None
     top = float(surface.triangles[..., 2].max())
     closing, lateral = request.closing, request.lateral
-    _, thumb = finger_offsets(kinematics)
     midline = 0.5 * (pads[thumb].mean(axis=0) + pads[~thumb].mean(axis=0))
     rotation = np.stack([closing, lateral, np.array([0.0, 0.0, 1.0])], axis=1)
     origin = (midline @ closing) * closing + request.shift * lateral
@@ -196,18 +205,19 @@ def solve_grasp(
     wrists[:, :3, :3] = rotation
     wrists[:, :3, 3] = origin + np.stack([0 * heights, 0 * heights, heights], axis=1)
     inverse = se3.inverse(wrists)
-    pressing = np.where(thumb, -1.0, 1.0)[:, None] * closing
     wanted = np.concatenate([pads, pads - CLEARANCE * pressing])
     local = np.einsum("wij,pj->wpi", inverse[:, :3, :3], wanted) + inverse[:, None, :3, 3]
     start = np.clip(_preferred_posture(kinematics), kinematics.lower, kinematics.upper)
     count = len(pads)
     joints, error = solve_tips(kinematics, local[:, :count], start, iterations=30)
+    if error.max(axis=1).min() > _REACHED:
+        return None
     opened, _ = solve_tips(kinematics, local[:, count:], joints, iterations=30)
     cost = error.max(axis=1) / 1e-3 + _link_depth(surface, kinematics, wrists, joints) / 1e-3
     # Straight fingers lose leverage against side loads and have no room left to close.
     cost = cost + 5.0 * np.abs(heights - request.height - 0.112)
     best = int(np.argmin(cost))
-    if error[best].max() > 2e-3:
+    if error[best].max() > _REACHED:
         return None
     return Grasp(
         request=request,
@@ -218,7 +228,7 @@ def solve_grasp(
         points=pads + radius * normals,
         normals=normals,
         tip_error=float(error[best].max()),
-        alignment=float((normals * pressing).sum(axis=1).min()),
+        alignment=alignment,
     )
 
 
@@ -240,7 +250,7 @@ def plan_grasp(
         height: liked pad height in the object frame, m; the centre of mass's if None.
 
     Returns:
-        The first good grasp, else the one that costs least over all yaws, heights and spreads.
+        The grasp that costs least over all yaws, heights and spreads tried.
 
     Raises:
         InputError: nothing fits between the hand's fingers; says how large the object is.
@@ -252,23 +262,32 @@ def plan_grasp(
     liked = float(np.clip(liked, low + radius + 0.01, max(high - 0.015, low + radius + 0.01)))
     levels = liked + np.array([0.0, 0.008, -0.008, 0.016, 0.024, 0.036, 0.05, 0.07, 0.1])
     levels = levels[(levels <= high - 0.006) & (levels >= low + radius + _TABLE_GAP)]
+    # Best first: what a candidate costs at least is known before any ray is cast.
+    candidates = sorted(
+        (
+            abs(float(level) - liked) / 0.05 + 0.05 * rank + (0.034 - spread) / 0.05,
+            rank,
+            spread,
+            float(level),
+        )
+        for rank in range(len(yaws))
+        for spread in _SPREADS
+        for level in levels
+    )
     best: tuple[float, Grasp] | None = None
-    for rank, yaw in enumerate(yaws):
-        for spread in (0.034, 0.026, 0.018):
-            for level in levels:
-                shift = float(centre_of_mass @ GraspRequest(yaw, 0.0).lateral)
-                request = GraspRequest(yaw, float(level), shift, spread)
-                grasp = solve_grasp(surface, kinematics, request, low)
-                if grasp is None:
-                    continue
-                cost = 3.0 * (1.0 - grasp.alignment) + abs(level - liked) / 0.05
-                cost += 0.05 * rank + (0.034 - spread) / 0.05 + grasp.tip_error / 1e-3
-                if best is None or cost < best[0]:
-                    best = (cost, grasp)
-                if best[0] < _GOOD_ENOUGH:
-                    return best[1]
-                if grasp.alignment > _SQUARE:
-                    break
+    for least, rank, spread, level in candidates:
+        if best is not None and least >= best[0]:
+            break
+        yaw = yaws[rank]
+        shift = float(centre_of_mass @ GraspRequest(yaw, 0.0).lateral)
+        request = GraspRequest(yaw, level, shift, spread)
+        limit = np.inf if best is None else best[0] - least
+        grasp = solve_grasp(surface, kinematics, request, low, 1.0 - limit / _SQUARENESS)
+        if grasp is None:
+            continue
+        cost = least + _SQUARENESS * (1.0 - grasp.alignment) + grasp.tip_error / 1e-3
+        if best is None or cost < best[0]:
+            best = (cost, grasp)
     if best is None:
         extent = np.round(np.ptp(vertices, axis=0), 3)
         raise InputError(

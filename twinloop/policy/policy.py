@@ -12,7 +12,7 @@ from twinloop.hand.kinematics import HandKinematics, solve_tips
 from twinloop.policy.dataset import displacement
 from twinloop.policy.force_law import distribute
 from twinloop.policy.grasp import CLEARANCE, Grasp, GraspRequest, finger_offsets
-from twinloop.policy.network import Action, GraspNetwork, Physics
+from twinloop.policy.runner import Action, GraspRunner, Physics
 
 Array = NDArray[np.float64]
 
@@ -49,7 +49,7 @@ class GraspPolicy:
         kinematics: the hand.
     """
 
-    network: GraspNetwork
+    network: GraspRunner
     points: Array
     T_object_wrist: Array
     physics: Physics
@@ -108,9 +108,35 @@ class GraspPolicy:
 
 
 def finger_forces(kinematics: HandKinematics, grasp: Grasp, side_force: float) -> Array:
-    """(tip,) normal forces for a side force, N, capped at what the weakest joint can hold."""
-    capped = min(side_force, payload_side_force(kinematics, grasp))
+    """Normal forces (tip,) N that a grip commands for a wanted side force.
+
+    What the joints' dry friction may swallow is added, then everything is capped at what the
+    weakest joint can hold.
+    """
+    if side_force <= 0.0:
+        return np.zeros(len(grasp.pads))
+    wanted = side_force + hidden_force(kinematics, grasp)
+    capped = min(wanted, payload_side_force(kinematics, grasp))
     return distribute(grasp.points, grasp.normals, capped, grasp.closing)
+
+
+def hidden_force(kinematics: HandKinematics, grasp: Grasp) -> float:
+    """Side force that dry friction of the joints may hide, N.
+
+    By virtual work: a pad force f does not move its finger while f dx < sum_j c_j |dq_j| for the
+    joint motion dq that moves the pad by dx. Summed over the fingers of a side, the larger side
+    counts. Below this force a commanded effort says nothing about the contact, so light objects
+    would slip.
+    """
+    _, jacobian = kinematics.tips(grasp.joints)
+    pressing = grasp.pressing @ grasp.T_object_wrist[:3, :3]
+    gram = jacobian @ np.swapaxes(jacobian, 1, 2) + 1e-6 * np.eye(3)
+    pull = np.linalg.solve(gram, pressing[..., None])[..., 0]
+    motion = np.abs(np.einsum("tin,ti->tn", jacobian, pull))
+    coulomb = kinematics.model.joint_friction[kinematics.hand, 0]
+    hidden = motion @ coulomb
+    thumb = grasp.normals @ grasp.closing < 0
+    return float(max(hidden[thumb].sum(), hidden[~thumb].sum()))
 
 
 def payload_side_force(kinematics: HandKinematics, grasp: Grasp, reserve: float = 0.95) -> float:

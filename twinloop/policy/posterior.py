@@ -10,7 +10,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from twinloop.errors import ArtifactError
-from twinloop.policy.network import Physics
+from twinloop.policy.runner import Physics
 from twinloop.policy.scene import ObjectModel
 
 Array = NDArray[np.float64]
@@ -27,6 +27,7 @@ class Posterior:
         identifiable: (param,) verdicts.
         samples: (sample, param).
         grip: name of the parameter used as friction between pads and object.
+        grip_limit: largest grip friction that is believed: the pads' datasheet value.
         notes: what was assumed, in words.
     """
 
@@ -37,6 +38,7 @@ class Posterior:
     identifiable: NDArray[np.bool_]
     samples: Array
     grip: str
+    grip_limit: float
     notes: tuple[str, ...]
 
     def of(self, name: str) -> tuple[float, float, float]:
@@ -51,14 +53,15 @@ class Posterior:
 
     def physics(self) -> Physics:
         """Mass and grip friction with intervals, kept positive."""
-        mass, friction = self.of("mass"), self.of(self.grip)
+        mass = self.of("mass")
+        value, low, high = (min(friction, self.grip_limit) for friction in self.of(self.grip))
         return Physics(
             mass=mass[0],
             mass_low=max(mass[1], 0.05 * mass[0]),
             mass_high=mass[2],
-            friction=friction[0],
-            friction_low=max(friction[1], 0.05 * friction[0]),
-            friction_high=friction[2],
+            friction=value,
+            friction_low=max(low, 0.05 * value),
+            friction_high=high,
         )
 
     def object_model(self, parts: Sequence[Array], sample: int | None = None) -> ObjectModel:
@@ -78,32 +81,41 @@ class Posterior:
             friction=max(values["friction"], 0.1 * point["friction"]),
         )
 
-    def grip_friction(self, sample: int | None = None) -> float:
-        """Friction between pads and object of one sample, or the point value."""
+    def grip_samples(self) -> Array:
+        """(sample,) draws of the friction between pads and object, kept possible."""
         point = self.of(self.grip)[0]
-        return point if sample is None else max(float(self.column(self.grip)[sample]), 0.1 * point)
+        return np.clip(self.column(self.grip), 0.1 * point, max(self.grip_limit, 0.1 * point))
+
+    def mass_samples(self) -> Array:
+        """(sample,) draws of the mass, kg, kept positive."""
+        return np.maximum(self.column("mass"), 0.1 * self.of("mass")[0])
 
 
-def read_posterior(tree: xr.DataTree) -> Posterior:
+def read_posterior(tree: xr.DataTree, pad_friction: float) -> Posterior:
     """Read the physics artifact.
 
     Grip friction is `friction_tip` where the data identify it. Where they do not, table friction
-    stands in: rubber pads grip at least as well as the table does, so the force errs on the firm
-    side.
+    stands in: rubber pads grip at least as well as the table, so the force errs on the firm side.
+
+    Args:
+        tree: the artifact.
+        pad_friction: datasheet coefficient of the robot's pads; grip friction beyond it is not
+            believed, because an estimate that is too high drops the object.
 
     Raises:
         ArtifactError: parameters are missing, or there is no sample.
     """
+    root = tree.to_dataset()
     names = tuple(str(name) for name in tree.attrs["parameters"])
     needed = ["mass", "friction", "com_x", "com_y", "com_z"]
     missing = [name for name in needed if name not in names]
-    samples = np.asarray(tree["samples"].values, dtype=np.float64)
+    samples = np.asarray(root["samples"].values, dtype=np.float64)
     if missing or samples.shape[0] == 0 or samples.shape[1] != len(names):
         raise ArtifactError(
             f"identify: parameters {missing} are missing, or samples have shape {samples.shape}; "
             f"expected one column for each of {list(names)}. Run identify again"
         )
-    known = np.asarray(tree["identifiable"].values).astype(bool)
+    known = np.asarray(root["identifiable"].values).astype(bool)
     notes = []
     grip = "friction"
     if "friction_tip" in names and known[names.index("friction_tip")]:
@@ -113,16 +125,19 @@ def read_posterior(tree: xr.DataTree) -> Posterior:
         notes.append(
             "grip friction: table friction stands in, fingertip friction is unidentifiable"
         )
+    if float(root["value"].values[names.index(grip)]) > pad_friction:
+        notes.append(f"grip friction is held at the pads' datasheet value {pad_friction}")
     for name in ("mass", "friction"):
         if not known[names.index(name)]:
             notes.append(f"{name} is unidentifiable: its prior with the wide interval is used")
     return Posterior(
         names=names,
-        value=np.asarray(tree["value"].values, dtype=np.float64),
-        low=np.asarray(tree["low"].values, dtype=np.float64),
-        high=np.asarray(tree["high"].values, dtype=np.float64),
+        value=np.asarray(root["value"].values, dtype=np.float64),
+        low=np.asarray(root["low"].values, dtype=np.float64),
+        high=np.asarray(root["high"].values, dtype=np.float64),
         identifiable=known,
         samples=samples,
         grip=grip,
+        grip_limit=pad_friction,
         notes=tuple(notes),
     )

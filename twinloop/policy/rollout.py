@@ -1,8 +1,7 @@
 """Run one grasp in a MuJoCo world: approach from above, close until touch, squeeze, lift, hold.
 
 The executor works on any `MjModel` that holds the robot under its own names, and acts on what a
-real
-robot measures only: joint positions and efforts. Object pose and contacts are read for scoring
+real robot measures only: joint positions and efforts. Object pose and contacts are read for scoring
 alone.
 """
 

@@ -7,8 +7,8 @@ import xarray as xr
 
 from twinloop.geometry import se3
 from twinloop.hand.kinematics import HandKinematics
-from twinloop.policy.network import GraspNetwork, Physics
 from twinloop.policy.policy import GraspPolicy, Refinement
+from twinloop.policy.runner import GraspRunner, Physics
 
 
 def load_policy(tree: xr.DataTree, kinematics: HandKinematics) -> GraspPolicy:
@@ -25,7 +25,7 @@ def load_policy(tree: xr.DataTree, kinematics: HandKinematics) -> GraspPolicy:
     arrays = {str(name): np.asarray(weights[name].values) for name in weights.data_vars}
     quantity = [float(value) for value in root["physics"].values]
     return GraspPolicy(
-        network=GraspNetwork.from_arrays(arrays),
+        network=GraspRunner(arrays),
         points=np.asarray(tree["points"].values, dtype=np.float64),
         T_object_wrist=se3.from_position_quaternion(
             root["position_object_wrist"].values, root["quaternion_object_wrist"].values

@@ -44,9 +44,8 @@ def physical_inertia(inertia: Array, mass: float) -> Array:
     """Nearest inertia that a solid body can have: symmetric, positive, triangle inequality.
 
     An estimate may break these rules within its error; MuJoCo refuses it then. Principal moments
-    are
-    I_k = S - s_k with second moments s_k of the mass, so it suffices that no s_k is below a small
-    floor.
+    are I_k = S - s_k with second moments s_k of the mass, so it suffices that no s_k is below a
+    small floor.
 
     Args:
         inertia: (3, 3) kg m2.

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from torch.nn import functional
 
 from twinloop.policy.dataset import Examples
-from twinloop.policy.network import WRIST_OFFSET, GraspNetwork
+from twinloop.policy.network import GraspNetwork
+from twinloop.policy.runner import WRIST_OFFSET
 from twinloop.progress import track
 
 Array = NDArray[np.float64]
