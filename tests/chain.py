@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from pipelines.executor import Result
 from pipelines.graph import read_graph, with_closures
 from tests.miniature import Miniature
 
@@ -20,21 +23,34 @@ LEFT_OUT = ("datasets", "tests", "docs", "benchmarks", ".ci")
 
 
 class Tiny(Miniature):
-    """A project of the real stages; ``executed`` reads the stages' provenance."""
-
-    def md5s(self, name: str) -> dict[str, str]:
-        """Hash of each output of an object, from dvc.lock."""
-        lock = yaml.safe_load(self.text("dvc.lock"))["stages"]
-        entries = [entry for key, entry in lock.items() if key.endswith(f"@{name}")]
-        return {
-            out["path"].removeprefix(f"datasets/{name}/"): out["md5"]
-            for entry in entries
-            for out in entry["outs"]
-        }
+    """A project of the real stages."""
 
 
-def create(root: Path, objects: tuple[str, ...] = ("tiny",)) -> Tiny:
+@dataclass(frozen=True)
+class Built:
+    """The built project and the run that built it."""
+
+    project: Tiny
+    result: Result
+
+    def copy(self, root: Path) -> Tiny:
+        """A project of its own: outputs and cache are linked, the rest is copied."""
+        shutil.copytree(self.project.root, root, symlinks=True, copy_function=link_data)
+        return Tiny(root, root.parent / f"{root.name}.journal")
+
+
+def link_data(source: str, target: str) -> str:
+    """Link what DVC keeps (it is never written in place), copy the rest."""
+    if "/.dvc/cache/" in source or ".zarr/" in source or "/raw/" in source:
+        os.link(source, target)
+        return target
+    return str(shutil.copy2(source, target))
+
+
+def create(root: Path, objects: dict[str, dict[str, Any]]) -> Tiny:
     """Copy this repository's working tree, with tiny objects in place of its own, and commit it.
+
+    ``objects`` maps names to what differs from the tiny object's recipe.
 
     Tracked and untracked files as they stand, minus ignored ones. A dvc.yaml whose code deps are
     not up to date is brought up to date in the copy: a test of its own watches the real one.
@@ -51,8 +67,8 @@ def create(root: Path, objects: tuple[str, ...] = ("tiny",)) -> Tiny:
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, root / name)
     (root / "dvc.lock").unlink(missing_ok=True)
-    for name in objects:
-        add_tiny(root, name)
+    for name, changes in objects.items():
+        add_tiny(root, name, changes)
     lists = {"objects": list(objects), "lab_objects": list(objects)}
     (root / "datasets/objects.yaml").write_text(yaml.safe_dump(lists))
     project = Tiny(root, root.parent / f"{root.name}.journal")
@@ -65,11 +81,11 @@ def create(root: Path, objects: tuple[str, ...] = ("tiny",)) -> Tiny:
     return project
 
 
-def add_tiny(root: Path, name: str, **lab: Any) -> None:
-    """Write a tiny lab object; ``lab`` changes its recipe (for example ``seed=4``)."""
+def add_tiny(root: Path, name: str, changes: dict[str, Any]) -> None:
+    """Write a tiny lab object; ``changes`` go into its recipe, for example ``{"seed": 4}``."""
     folder = root / "datasets" / name
     (folder / "truth").mkdir(parents=True)
-    recipe = yaml.safe_load((TINY / "lab.yaml").read_text()) | lab
+    recipe = yaml.safe_load((TINY / "lab.yaml").read_text()) | changes
     card = yaml.safe_load((TINY / "object.yaml").read_text()) | {"name": name}
     overrides = card.get("overrides") or {}
     card["overrides"] = {stage: overrides.get(stage, {}) for stage in read_stages(root)}

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests import miniature
+from pipelines.executor import run_all, threads
+from tests import chain, miniature
 
 
 @pytest.fixture(scope="session")
@@ -23,3 +24,11 @@ def mini(
     project = miniature.copy(miniature_template, tmp_path / "project")
     monkeypatch.setenv("MINIATURE_JOURNAL", str(project.journal))
     return project
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> chain.Built:
+    """Two tiny objects that differ in one value, built in two processes at once."""
+    root = tmp_path_factory.mktemp("chain") / "project"
+    project = chain.create(root, {"tiny": {}, "other": {"friction": 0.42}})
+    return chain.Built(project, run_all(root, spread=threads(2)))
