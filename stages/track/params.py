@@ -14,6 +14,9 @@ class Params(StageParams):
     reference_views: int = Field(
         32, ge=4, le=400, description="Scan frames kept as references for looks and features [1]."
     )
+    object_size: float = Field(
+        90.0, gt=0, le=1000, description="Smaller objects have their images enlarged to this [px]."
+    )
     features: int = Field(
         80, ge=20, le=1000, description="Points measured at most per frame and source [1]."
     )

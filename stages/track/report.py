@@ -25,7 +25,12 @@ def pushes(tree: xr.DataTree) -> list[str]:
 
 def metrics(tree: xr.DataTree, inputs: Inputs, params: Params) -> dict[str, Any]:
     """Shares of ok, uncertain and lost frames, points per frame and stated accuracy."""
-    out: dict[str, Any] = {"board_rms_px": float(tree.attrs["board_rms_px"]), "pushes": {}}
+    out: dict[str, Any] = {
+        "board_rms_px": float(tree.attrs["board_rms_px"]),
+        "model_error_across_mm": 1e3 * float(tree.attrs["model_error_across_m"]),
+        "model_error_rotation_deg": float(np.degrees(tree.attrs["model_error_rotation_rad"])),
+        "pushes": {},
+    }
     status = []
     for name in pushes(tree):
         data = tree[name].to_dataset()

@@ -11,9 +11,10 @@ from stages.track.params import Params
 from twinloop.capture.push_session import load_session
 from twinloop.geometry import se3
 from twinloop.progress import track
-from twinloop.track.clip import Undistortion, locate_camera, read_grey, rest_image
-from twinloop.track.initialise import Start, find_start
+from twinloop.track.clip import Undistortion, enlarge, locate_camera, read_grey, rest_image
+from twinloop.track.initialise import Start, expected_size, find_start
 from twinloop.track.model import ObjectModel, build_model
+from twinloop.track.model_error import ModelError, model_error
 from twinloop.track.tracker import ClipTrack, Settings, track_clip
 
 
@@ -46,17 +47,21 @@ def object_model(inputs: Inputs, params: Params) -> ObjectModel:
     )
 
 
-def settings(params: Params) -> Settings:
-    """The tracker's settings."""
+def settings(params: Params, error: ModelError) -> Settings:
+    """The tracker's settings; floors grow with the error that the model itself shows.
+
+    By twice that error: light, height and lens of a push differ more from the scan than scan frames
+    do among themselves.
+    """
     return Settings(
         features=params.features,
         sigma_live=params.sigma_live,
         sigma_scan=params.sigma_scan,
         contact_sigma=params.contact_sigma,
         contact_cutoff=params.contact_cutoff,
-        floor_position=params.floor_position,
-        floor_rotation=params.floor_rotation,
-        floor_range=params.floor_range,
+        floor_position=float(np.hypot(params.floor_position, 2 * error.across)),
+        floor_rotation=float(np.hypot(params.floor_rotation, 2 * error.rotation)),
+        floor_range=float(np.hypot(params.floor_range, 2 * error.along)),
         time_sigma=params.time_sigma,
         minimum_inliers=params.minimum_inliers,
         correlated=params.correlated,
@@ -87,7 +92,8 @@ def run(inputs: Inputs, params: Params) -> dict[str, xr.Dataset]:
     """Track every push of the session."""
     session = load_session(inputs.raw / "push")
     model = object_model(inputs, params)
-    undistort = Undistortion(session.camera)
+    error = model_error(model, features=params.features, sigma=params.sigma_scan)
+    chosen = settings(params, error)
     rests = {
         p.name: rest_image(session.video(p.name), session.camera, params.rest_time).image
         for p in track(session.pushes, "resting images")
@@ -97,6 +103,8 @@ def run(inputs: Inputs, params: Params) -> dict[str, xr.Dataset]:
         session.camera,
         session.board,
     )
+    zoom = int(np.clip(np.ceil(params.object_size / expected_size(model, camera)), 1, 4))
+    camera, undistort = enlarge(camera, zoom), Undistortion(session.camera, zoom)
     position, quaternion = se3.to_position_quaternion(se3.inverse(camera.T_camera_world))
     groups = {
         "/": xr.Dataset(
@@ -106,7 +114,13 @@ def run(inputs: Inputs, params: Params) -> dict[str, xr.Dataset]:
                 "intrinsics": ("fx_fy_cx_cy", np.array(session.camera.intrinsics)),
                 "distortion": ("k1_k2_p1_p2_k3", np.array(session.camera.distortion)),
             },
-            attrs={"board_rms_px": rms},
+            attrs={
+                "board_rms_px": rms,
+                "zoom": zoom,
+                "model_error_across_m": error.across,
+                "model_error_along": error.along,
+                "model_error_rotation_rad": error.rotation,
+            },
         )
     }
     hints: list[NDArray[np.float64]] = []
@@ -128,7 +142,7 @@ def run(inputs: Inputs, params: Params) -> dict[str, xr.Dataset]:
             (time, undistort(image))
             for time, image in read_grey(session.video(push.name), session.camera)
         )
-        times, result = track_clip(model, camera, frames, still, start, settings(params))
+        times, result = track_clip(model, camera, frames, still, start, chosen)
         groups[f"/{push.name}"] = dataset(times, result, start).assign_attrs(
             action=push.action, held_out=push.held_out
         )

@@ -30,10 +30,15 @@ class RestImage:
 
 
 class Undistortion:
-    """Removes the lens distortion of a `camera.yaml`; the intrinsics stay the same."""
+    """Removes the lens distortion of a `camera.yaml`; the intrinsics stay the same.
 
-    def __init__(self, camera: CameraFile) -> None:
+    With `zoom` the image is enlarged as often afterwards: an object of few pixels has no room for
+    the windows of optical flow otherwise.
+    """
+
+    def __init__(self, camera: CameraFile, zoom: int = 1) -> None:
         """Prepare the look-up table of `camera`."""
+        self.zoom = zoom
         self.identity = not np.any(camera.distortion)
         size = (camera.width, camera.height)
         k, pinhole = np.array(camera.distortion), matrix(camera.intrinsics)
@@ -42,9 +47,27 @@ class Undistortion:
 
     def __call__(self, image: Image) -> Image:
         """The undistorted image (h, w) u1."""
-        if self.identity:
+        if not self.identity:
+            image = np.asarray(
+                cv2.remap(image, self.first, self.second, cv2.INTER_LINEAR), np.uint8
+            )
+        if self.zoom == 1:
             return image
-        return np.asarray(cv2.remap(image, self.first, self.second, cv2.INTER_LINEAR), np.uint8)
+        h, w = image.shape
+        size = (w * self.zoom, h * self.zoom)
+        return np.asarray(cv2.resize(image, size, interpolation=cv2.INTER_CUBIC), np.uint8)
+
+
+def enlarge(camera: WorldCamera, zoom: int) -> WorldCamera:
+    """The camera whose images are `zoom` times as large (a pixel's centre is at integers)."""
+    fx, fy, cx, cy = camera.intrinsics * zoom
+    shift = 0.5 * (zoom - 1)
+    return WorldCamera(
+        np.array([fx, fy, cx + shift, cy + shift]),
+        camera.T_camera_world,
+        camera.width * zoom,
+        camera.height * zoom,
+    )
 
 
 def read_grey(path: Path, camera: CameraFile) -> Iterator[tuple[float, Image]]:

@@ -86,6 +86,14 @@ def shrink(camera: WorldCamera, image: Image, factor: int) -> tuple[WorldCamera,
     return WorldCamera(intrinsics, camera.T_camera_world, w, h), small
 
 
+def expected_size(model: ObjectModel, camera: WorldCamera) -> float:
+    """Pixels across the object where the camera's axis meets the table (else 1 m away)."""
+    axis = camera.T_camera_world[2, :3]
+    eye = np.linalg.inv(camera.T_camera_world)[:3, 3]
+    distance = float(-eye[2] / axis[2]) if axis[2] < -1e-3 else 1.0
+    return float(camera.intrinsics[0] * model.shape.diameter / max(distance, 0.05))
+
+
 def table_points(camera: WorldCamera, height: float, spacing: float, reach: float) -> Array:
     """Points (n, 3) m on a grid at `height` that lie in the image, within `reach` of its centre."""
     T = np.linalg.inv(camera.T_camera_world)
@@ -110,15 +118,17 @@ def search_table(
     camera: WorldCamera,
     image: Image,
     *,
-    factor: int = 4,
+    size: float = 32.0,
     yaws: int = 18,
     reach: float = 0.3,
 ) -> list[tuple[float, Array]]:
     """(score, pose) by falling score: the scan's looks matched over the table, every yaw.
 
-    At 1/factor of the size, templates are made on a grid of table points and yaws and slid around
-    (masked normalised cross-correlation); peaks go back to the table through their pixel.
+    At a scale at which the object is about `size` px large, templates are made on a grid of table
+    points and yaws and slid around (masked normalised cross-correlation); peaks go back to the
+    table through their pixel.
     """
+    factor = int(np.clip(expected_size(model, camera) / size, 1, 8))
     small_camera, small_image = shrink(camera, image, factor)
     references = model.shrunk(factor)
     spacing = 0.8 * model.shape.diameter
