@@ -176,7 +176,8 @@ def main() -> None:
     try:
         app(prog_name="python -m pipelines")
     except TwinloopError as error:
-        typer.echo(f"error: {error}", err=True)
+        told = {"error": str(error), "exit_code": error.exit_code}
+        typer.echo(json.dumps(told) if "--json" in sys.argv else f"error: {error}", err=True)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         typer.echo("interrupted; run again to go on.", err=True)
