@@ -35,12 +35,15 @@ class Params(StageParams):
         0.05, gt=0.01, le=1, description="Concavity left in a convex part, part of its size [1]."
     )
     nearly_convex: float = Field(
-        0.97,
+        0.94,
         gt=0,
         le=1,
         description="Part of its convex hull that a mesh must fill to be kept as one part [1].",
     )
     most_parts: int = Field(16, ge=1, le=200, description="Convex parts at most [1].")
+    part_faces: int = Field(
+        1500, ge=100, le=500_000, description="Faces of the mesh that is split into parts [1]."
+    )
     part_vertices: int = Field(64, ge=8, le=255, description="Vertices of a part at most [1].")
     gaussians: int = Field(5000, ge=50, le=500_000, description="Gaussians at the start [1].")
     most_gaussians: int = Field(9000, ge=50, le=1_000_000, description="Gaussians at most [1].")

@@ -44,8 +44,7 @@ def run(inputs: Inputs, params: Params) -> dict[str, xr.Dataset]:
     views = views.moved(T_world_object)
     colors = vertex_colors(vertices, faces, views)
     parts = convex_parts(
-        vertices,
-        faces,
+        *decimate(vertices, faces, params.part_faces),
         concavity=params.concavity,
         nearly_convex=params.nearly_convex,
         most_parts=params.most_parts,

@@ -29,7 +29,7 @@ def convex_parts(
     faces: NDArray[np.integer],
     *,
     concavity: float = 0.05,
-    nearly_convex: float = 0.97,
+    nearly_convex: float = 0.94,
     most_parts: int = 16,
     most_vertices: int = 64,
     seed: int = 0,
@@ -91,6 +91,13 @@ def _spread(points: Float, chosen: NDArray[np.integer], most: int) -> NDArray[np
     return np.asarray(chosen[np.sort(picked)])
 
 
+def _closed(faces: NDArray[np.integer]) -> bool:
+    """Whether each edge runs once in each direction, so that CoACD need not repair the mesh."""
+    edges = np.concatenate([faces[:, [0, 1]], faces[:, [1, 2]], faces[:, [2, 0]]])
+    forward = {(int(a), int(b)) for a, b in edges}
+    return len(forward) == len(edges) and all((b, a) in forward for a, b in forward)
+
+
 def _coacd(
     vertices: Float, faces: NDArray[np.integer], concavity: float, most_parts: int, seed: int
 ) -> list[Float]:
@@ -100,6 +107,7 @@ def _coacd(
             mesh,
             vertices=np.asarray(vertices, np.float64),
             faces=np.asarray(faces, np.int32),
+            closed=_closed(faces),
             concavity=concavity,
             most_parts=most_parts,
             seed=seed,
@@ -131,7 +139,12 @@ def _main(source: str, target: str) -> None:
             mesh,
             threshold=float(stored["concavity"]),
             max_convex_hull=int(stored["most_parts"]),
-            preprocess_mode="auto",
+            preprocess_mode="off" if bool(stored["closed"]) else "auto",
+            preprocess_resolution=30,
+            resolution=1000,
+            mcts_nodes=12,
+            mcts_iterations=60,
+            mcts_max_depth=3,
             seed=int(stored["seed"]),
         )
     arrays: dict[str, Any] = {f"piece_{i:03d}": p[0] for i, p in enumerate(pieces)}
