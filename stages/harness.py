@@ -13,6 +13,7 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[_name] = "1"
 
 import argparse
+import ctypes
 import json
 import platform
 import resource
@@ -191,15 +192,22 @@ def check_versions(stage: str, root: Path) -> dict[str, str]:
     device = declared.get("device", "cpu")
     if device not in ("cpu", "cuda"):
         raise ParamsError(f"versions.yaml: device {device!r}, expected cpu or cuda.")
-    if device == "cuda":
-        import torch
-
-        if not torch.cuda.is_available():
-            raise MachineError(
-                "versions.yaml says device: cuda, but torch finds no CUDA device; set device: cpu, "
-                "or run `twinloop doctor` to see why."
-            )
+    if device == "cuda" and not _cuda_driver():
+        raise MachineError(
+            "versions.yaml says device: cuda, but this machine has no CUDA driver; set device: cpu, "
+            "or run `twinloop doctor` to see why."
+        )
     return {key: declared[key] for key in sorted(used & set(declared))} | {"device": device}
+
+
+def _cuda_driver() -> bool:
+    """Whether a CUDA driver loads; importing torch to ask would cost each stage a second."""
+    library = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
+    try:
+        ctypes.CDLL(library)
+    except OSError:
+        return False
+    return True
 
 
 def _declared_keys(stage: str, root: Path) -> list[str]:
