@@ -50,8 +50,12 @@ def force_curves(tree: xr.DataTree) -> Figure:
     names = pushes(tree)
     columns = 2
     rows = (len(names) + columns - 1) // columns
-    figure = Figure(figsize=(11, 2.1 * rows), layout="constrained")
+    inches = 2.1 * rows + 0.4
+    figure = Figure(figsize=(11, inches))
     axes = figure.subplots(rows, columns, squeeze=False).ravel()
+    figure.subplots_adjust(
+        left=0.06, right=0.99, bottom=0.45 / inches, top=1 - 0.3 / inches, hspace=0.45, wspace=0.13
+    )
     for axis, name in zip(axes, names, strict=False):
         data = tree[name].to_dataset()
         t, force = data["robot_time"].values, data["contact_force"].values
@@ -75,8 +79,12 @@ def tip_curves(tree: xr.DataTree) -> Figure:
     names = pushes(tree)
     columns = 2
     rows = (len(names) + columns - 1) // columns
-    figure = Figure(figsize=(11, 2.1 * rows), layout="constrained")
+    inches = 2.1 * rows + 0.4
+    figure = Figure(figsize=(11, inches))
     axes = figure.subplots(rows, columns, squeeze=False).ravel()
+    figure.subplots_adjust(
+        left=0.06, right=0.99, bottom=0.45 / inches, top=1 - 0.3 / inches, hspace=0.45, wspace=0.13
+    )
     for axis, name in zip(axes, names, strict=False):
         data = tree[name].to_dataset()
         force = data["contact_force"].values

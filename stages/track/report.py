@@ -14,7 +14,7 @@ from twinloop.capture.push_session import load_session
 from twinloop.geometry import se3
 from twinloop.track.appearance import Shape
 from twinloop.track.clip import Undistortion, read_grey
-from twinloop.track.overlay import crop_around, draw_outline
+from twinloop.track.overlay import crop_around, draw_outline, tile
 from twinloop.track.solver import WorldCamera, rotation_log
 
 
@@ -82,35 +82,47 @@ def overlay(tree: xr.DataTree, inputs: Inputs, columns: int = 6) -> Figure:
     mesh = inputs.artifacts["reconstruct"]["mesh"]
     shape = Shape(mesh["vertices"].values.astype(np.float64), mesh["faces"].values)
     names = pushes(tree)
-    figure = Figure(figsize=(2.4 * columns, 2.2 * len(names)), layout="constrained")
-    axes = figure.subplots(len(names), columns, squeeze=False)
-    for row, name in zip(axes, names, strict=True):
+    strips = []
+    for name in names:
         data = tree[name].to_dataset()
         poses = se3.from_position_quaternion(
             data["position_world_object"].values, data["quaternion_world_object"].values
         )
         chosen = np.linspace(0, len(poses) - 1, columns).round().astype(int)
-        frames = {}
-        for i, (_, image) in enumerate(read_grey(session.video(name), session.camera)):
-            if i in chosen:
-                frames[i] = undistort(image)
-        for axis, i in zip(row, chosen, strict=True):
+        frames = {
+            i: undistort(image)
+            for i, (_, image) in enumerate(read_grey(session.video(name), session.camera))
+            if i in chosen
+        }
+        pictures = []
+        for i in chosen:
             status = int(data["status"].values[i])
             x0, y0, x1, y1 = crop_around(frames[i], camera, poses[chosen], shape)
             drawn = draw_outline(frames[i], camera, shape, poses[i], status)
-            axis.imshow(drawn[2 * y0 : 2 * y1, 2 * x0 : 2 * x1])
-            axis.set_title(f"{data['time'].values[i]:.2f} s", fontsize=8)
-            axis.set_axis_off()
-        first = f"{name} {data.attrs.get('action', '')}, {data['time'].values[0]:.2f} s"
-        row[0].set_title(first, fontsize=8)
+            part = drawn[2 * y0 : 2 * y1, 2 * x0 : 2 * x1]
+            label = f"{data['time'].values[i]:.2f} s"
+            if i == chosen[0]:
+                label = f"{name} {data.attrs.get('action', '')} {label}"
+            pictures.append(tile(part, label))
+        strips.append(np.concatenate(pictures, axis=1))
+    sheet = np.concatenate(strips, axis=0)
+    height, width = sheet.shape[:2]
+    figure = Figure(figsize=(width / 100, height / 100))
+    axis = figure.add_axes((0.0, 0.0, 1.0, 1.0))
+    axis.imshow(sheet)
+    axis.set_axis_off()
     return figure
 
 
 def pose_curves(tree: xr.DataTree) -> Figure:
     """Position (mm) and rotation (deg) since the first frame, with two standard deviations."""
     names = pushes(tree)
-    figure = Figure(figsize=(11, 1.9 * len(names)), layout="constrained")
+    inches = 1.9 * len(names) + 0.6
+    figure = Figure(figsize=(11, inches))
     axes = figure.subplots(len(names), 2, squeeze=False, sharex="row")
+    figure.subplots_adjust(
+        left=0.06, right=0.99, bottom=0.45 / inches, top=1 - 0.3 / inches, hspace=0.45, wspace=0.13
+    )
     for row, name in zip(axes, names, strict=True):
         data = tree[name].to_dataset()
         poses = se3.from_position_quaternion(

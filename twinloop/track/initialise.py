@@ -51,6 +51,13 @@ def resting_pose(model: ObjectModel, x: float, y: float, yaw: float) -> Array:
     return pose
 
 
+def turn_about_z(pose: Array, angle: float) -> Array:
+    """The pose turned by `angle` rad about the world's z axis through the object's origin."""
+    out = pose.copy()
+    out[:3, :3] = rotation_exp(np.array([0.0, 0.0, angle])) @ pose[:3, :3]
+    return out
+
+
 def is_resting(model: ObjectModel, pose: Array, tilt: float, height: float) -> bool:
     """Whether a pose is within `tilt` rad and `height` m of standing as in the scan."""
     up = pose[:3, :3] @ model.up
@@ -216,8 +223,7 @@ def has_rival(
     small_camera, small_image = shrink(camera, image, 2)
     scored = []
     for k in range(1, 12):
-        other = pose.copy()
-        other[:3, :3] = rotation_exp(np.array([0.0, 0.0, k * np.pi / 6])) @ pose[:3, :3]
+        other = turn_about_z(pose, k * np.pi / 6)
         score = appearance_score(model, small_camera, small_image, other, model.shrunk(2))
         scored.append((score, k, other))
     scored.sort(key=lambda s: -s[0])
@@ -279,8 +285,15 @@ def find_start(
     if found is not None:
         consider("sift", found.pose)
     if not good():
-        for pose in hints:
-            consider("hint", pose)
+        # Between pushes an object is mostly put back near its place, turned by quarter turns.
+        turned = [turn_about_z(h, k * np.pi / 2) for h in hints for k in range(4)]
+        scored = [
+            (appearance_score(model, half_camera, half_image, p, references), i)
+            for i, p in enumerate(turned)
+        ]
+        for score, i in sorted(scored, reverse=True)[:3]:
+            if score > 0.15 and not good():
+                consider("hint", turned[i])
     if search and not good():
         for score, pose in search_table(model, camera, image)[:4]:
             if score > 0.4:

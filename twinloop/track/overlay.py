@@ -57,3 +57,17 @@ def crop_around(
     x0, y0 = np.clip(np.floor(low - pad), 0, [w - 9, h - 9]).astype(int)
     x1, y1 = np.clip(np.ceil(high + pad), [x0 + 8, y0 + 8], [w, h]).astype(int)
     return int(x0), int(y0), int(x1), int(y1)
+
+
+def tile(picture: Image, label: str, width: int = 240, height: int = 210) -> Image:
+    """The picture (h, w, 3) fitted into `width` x `height` px on white, under its label."""
+    room = height - 22
+    scale = min((width - 4) / picture.shape[1], room / picture.shape[0])
+    size = (max(1, int(picture.shape[1] * scale)), max(1, int(picture.shape[0] * scale)))
+    small = cv2.resize(picture, size, interpolation=cv2.INTER_AREA)
+    out = np.full((height, width, 3), 255, np.uint8)
+    x = (width - size[0]) // 2
+    out[20 : 20 + size[1], x : x + size[0]] = small
+    font = cv2.FONT_HERSHEY_SIMPLEX
+    cv2.putText(out, label, (4, 14), font, 0.42, (20, 20, 20), 1, cv2.LINE_AA)
+    return out
