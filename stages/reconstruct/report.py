@@ -111,11 +111,12 @@ def _mesh(tree: xr.DataTree) -> Figure:
     radius = float(np.linalg.norm(vertices, axis=1).max())
     size = 260
     intrinsics = np.array([2.0 * size, 2.0 * size, size / 2, size / 2])
-    light = np.array([0.35, -0.5, 0.79])
     figure = Figure(figsize=(9, 6.2), layout="constrained")
     for column, (azimuth, elevation) in enumerate(((30.0, 25.0), (150.0, 25.0), (270.0, 60.0))):
         a, e = np.radians((azimuth, elevation))
         eye = 4.6 * radius * np.array([np.cos(a) * np.cos(e), np.sin(a) * np.cos(e), np.sin(e)])
+        light = eye / np.linalg.norm(eye) + np.array([0.0, 0.0, 0.6])
+        light = light / np.linalg.norm(light)
         image = renderer.render(
             intrinsics, size, size, se3.inverse(camera.look_at(eye, np.zeros(3)))
         )

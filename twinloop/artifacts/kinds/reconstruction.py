@@ -136,7 +136,8 @@ RECONSTRUCTION = ArtifactSchema(
                     dims=("view",),
                     dtype="float64",
                     units="dB",
-                    description="peak signal-to-noise ratio over the object's pixels",
+                    description="PSNR over the object and 4 px around it, over black, without "
+                    "the pixels along the outline that mix object and background",
                     invariants=("finite",),
                 ),
             }
