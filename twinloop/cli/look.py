@@ -21,6 +21,9 @@ def show(
         str | None, typer.Argument(help="For example mass, or evaluate.psnr; all by default.")
     ] = None,
     *,
+    trace_it: Annotated[
+        bool, typer.Option("--trace/--no-trace", help="Whether to show what it follows from.")
+    ] = True,
     full: Annotated[
         bool, typer.Option("--full", help="Every code file, parameter and hash too.")
     ] = False,
@@ -50,7 +53,7 @@ def show(
             _print_values(list(found.values()))
         return
     one = trace.find_value(root, name, value)
-    steps = trace.trace(root, name, one.stage)
+    steps = trace.trace(root, name, one.stage) if trace_it else []
     if as_json:
         typer.echo(json.dumps(trace.as_json(one, steps), sort_keys=True, default=str))
     else:
