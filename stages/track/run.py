@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cv2
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
@@ -90,6 +91,7 @@ def dataset(times: NDArray[np.float64], result: ClipTrack, start: Start | None) 
 
 def run(inputs: Inputs, params: Params) -> dict[str, xr.Dataset]:
     """Track every push of the session."""
+    cv2.setNumThreads(1)  # the order of features must not depend on the number of threads
     session = load_session(inputs.raw / "push")
     model = object_model(inputs, params)
     error = model_error(model, features=params.features, sigma=params.sigma_scan)

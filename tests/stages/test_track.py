@@ -33,7 +33,7 @@ def test_box_is_tracked_within_2_mm_and_reported(tmp_path: Path) -> None:
         tmp_path / "datasets/box/raw/push",
         scene,
         [("push_000", "slide"), ("push_001", "tilt")],
-        frames=26,
+        frames=18,
         width=320,
         height=240,
     )
