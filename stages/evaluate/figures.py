@@ -39,13 +39,13 @@ def rate_figure(name: str, success: np.ndarray, target: float = float("nan")) ->
 def mean_figure(
     name: str, values: np.ndarray, unit: str, better: Better, target: float = float("nan")
 ) -> Figure:
-    """Figure of a mean of n independent measurements with its 95 % interval (Student)."""
+    """Mean of n independent measurements with its 95 % interval (Student), from n = 3 on."""
     values = np.asarray(values, dtype=np.float64)
     values = values[np.isfinite(values)]
     if len(values) == 0:
         return Figure(name, float("nan"), unit, better, target)
     half = np.nan
-    if len(values) > 1:
+    if len(values) > 2:
         quantile = float(stdtrit(len(values) - 1, 0.975))
         half = quantile * float(values.std(ddof=1)) / np.sqrt(len(values))
     mean = float(values.mean())
