@@ -194,11 +194,15 @@ def test_edits_concern_just_the_right_stages(
         (project.root / path).write_text(before)
         return found
 
+    card = "datasets/tiny/object.yaml"
+    # The package shows the whole card (title, authors), so any edit of the card concerns it.
+    whole = "datasets/${item}/object.yaml"
+    readers = {f"{s.name}@tiny" for s in graph.stages.values() if whole in s.deps}
     for stage in STAGES:
         both = {f"{stage}@tiny", f"{stage}@other"}
         path = f"stages/{stage}/run.py"
         assert after(path, '"""', '# edited\n"""') == both, stage
-        assert after_seed("datasets/tiny/object.yaml", "overrides", stage) == {f"{stage}@tiny"}
+        assert after_seed(card, "overrides", stage) == {f"{stage}@tiny"} | readers, stage
         assert after_seed("params.yaml", "profiles", "smoke", stage) == both, stage
     shared = "twinloop/geometry/se3.py"
     users = {s.name for s in graph.stages.values() if shared in s.deps}
