@@ -13,7 +13,7 @@ from twinloop.hand.kinematics import HandKinematics
 from twinloop.hand.model import RobotModel
 from twinloop.policy.force_law import GRAVITY, friction_law
 from twinloop.policy.grasp import GraspRequest, narrow_yaws, plan_grasp, solve_grasp, sphere_cast
-from twinloop.policy.policy import finger_forces, payload_side_force
+from twinloop.policy.policy import finger_forces, hidden_force, payload_side_force
 from twinloop.policy.rollout import RolloutSettings, Squeeze, execute
 from twinloop.policy.scene import ObjectModel, physical_inertia, twin_scene
 from twinloop.policy.world import World, level
@@ -118,6 +118,17 @@ def test_forces_never_exceed_what_the_joints_can(grasp):
     pressing = grasp.pressing @ grasp.T_object_wrist[:3, :3]
     torque = np.einsum("tin,ti->n", jacobian, pressing * force[:, None])
     assert (np.abs(torque) <= ROBOT.effort_limits[HAND.hand]).all()
+
+
+def test_dry_friction_of_the_joints_is_added_to_the_grip(grasp):
+    """The reserve is about a newton for this hand, is added to the grip, and can be left out."""
+    reserve = hidden_force(HAND, grasp)
+    assert 0.3 < reserve < 3.0
+    plain = finger_forces(HAND, grasp, 2.0, reserve=False)
+    more = finger_forces(HAND, grasp, 2.0)
+    assert plain[3] == pytest.approx(2.0)
+    assert more[3] == pytest.approx(2.0 + reserve)
+    assert finger_forces(HAND, grasp, 0.0).max() == 0.0
 
 
 def test_level_keeps_yaw_and_place_and_removes_tilt():

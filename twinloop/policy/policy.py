@@ -107,15 +107,17 @@ class GraspPolicy:
         return grasp, action.side_force * float(np.exp(change.log_gain)), action
 
 
-def finger_forces(kinematics: HandKinematics, grasp: Grasp, side_force: float) -> Array:
+def finger_forces(
+    kinematics: HandKinematics, grasp: Grasp, side_force: float, *, reserve: bool = True
+) -> Array:
     """Normal forces (tip,) N that a grip commands for a wanted side force.
 
-    What the joints' dry friction may swallow is added, then everything is capped at what the
-    weakest joint can hold.
+    What the joints' dry friction may swallow is added (unless `reserve` is False, as for baselines
+    that know no such thing), then everything is capped at what the weakest joint can hold.
     """
     if side_force <= 0.0:
         return np.zeros(len(grasp.pads))
-    wanted = side_force + hidden_force(kinematics, grasp)
+    wanted = side_force + (hidden_force(kinematics, grasp) if reserve else 0.0)
     capped = min(wanted, payload_side_force(kinematics, grasp))
     return distribute(grasp.points, grasp.normals, capped, grasp.closing)
 

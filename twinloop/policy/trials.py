@@ -111,7 +111,7 @@ def run_trial(
         forces, payload = finger_forces(policy.kinematics, grasp, side_force), policy.physics.mass
     elif controller == "paper_force":
         law = paper_law(policy.physics.mass, len(grasp.pads))
-        forces = finger_forces(policy.kinematics, grasp, law.side_force)
+        forces = finger_forces(policy.kinematics, grasp, law.side_force, reserve=False)
         payload = policy.physics.mass
     else:
         forces, payload = np.zeros(len(grasp.pads)), 0.0
