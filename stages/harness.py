@@ -194,7 +194,7 @@ def check_versions(stage: str, root: Path) -> dict[str, str]:
         raise ParamsError(f"versions.yaml: device {device!r}, expected cpu or cuda.")
     if device == "cuda" and not _cuda_driver():
         raise MachineError(
-            "versions.yaml says device: cuda, but this machine has no CUDA driver; set device: cpu, "
+            "versions.yaml says device: cuda, but this machine has no CUDA driver; set it to cpu, "
             "or run `twinloop doctor` to see why."
         )
     return {key: declared[key] for key in sorted(used & set(declared))} | {"device": device}

@@ -15,6 +15,7 @@ import xarray as xr
 from zarr.codecs import BloscCodec, BloscShuffle, ZstdCodec
 
 from twinloop.artifacts.migrate import migrate
+from twinloop.artifacts.packing import pack, unpack
 from twinloop.artifacts.schema import ArraySpec, ArtifactSchema, validate
 from twinloop.errors import ArtifactError, MachineError
 
@@ -46,8 +47,9 @@ def write_artifact(
     beside = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
     try:
         fresh = beside / path.name
-        tree.to_zarr(
-            fresh, mode="w", zarr_format=3, consolidated=False, encoding=_encoding(tree, schema)
+        packed = pack(tree, schema)
+        packed.to_zarr(
+            fresh, mode="w", zarr_format=3, consolidated=False, encoding=_encoding(packed, schema)
         )
         _sort_metadata(fresh)
         files = [p for p in fresh.rglob("*") if p.is_file()]
@@ -87,6 +89,7 @@ def open_artifact(path: Path, schema: ArtifactSchema, *, values: bool = False) -
     if kind != schema.name:
         raise ArtifactError(f"{path} holds {kind!r}, expected {schema.name!r}.")
     _refuse_bombs(tree, path)
+    tree = unpack(tree, str(path))
     tree = migrate(tree, schema, str(path))
     try:
         validate(tree, schema, str(path), values=values)
@@ -201,7 +204,7 @@ def _plain(value: Any) -> Any:
 def _encoding(tree: xr.DataTree, schema: ArtifactSchema) -> dict[str, dict[str, Any]]:
     encoding: dict[str, dict[str, Any]] = {}
     for node in tree.subtree:
-        group = schema.group_of(node.path)
+        group = schema.group_of(node.path) or schema.groups.get(f"{node.path.strip('/')}_")
         for name, array in node.to_dataset(inherit=False).variables.items():
             spec = group.arrays.get(str(name)) if group else None
             encoding.setdefault(node.path, {})[str(name)] = _array_encoding(array, spec)
