@@ -22,21 +22,24 @@ class Params(StageParams):
         0.7, gt=0, description="Tilt at which a push ends: what follows is an impact [rad]."
     )
     cells: int = Field(48, ge=8, le=256, description="Distance grid, cells along the object [1].")
-    starts: int = Field(2, ge=1, le=16, description="Starts followed after the scan [1].")
+    starts: int = Field(4, ge=1, le=16, description="Starts followed after the scan [1].")
     first_iterations: int = Field(6, ge=1, description="Steps from each start [1].")
     explore_iterations: int = Field(
-        8, ge=0, description="Steps on the misfit averaged over the posterior [1]."
+        4, ge=0, description="Steps on the misfit averaged over the posterior [1]."
     )
-    iterations: int = Field(20, ge=1, description="Most steps of the last descent [1].")
-    draws: int = Field(96, ge=0, description="Rollouts per averaged step, 0 for none [1].")
+    iterations: int = Field(12, ge=1, description="Most steps of the last descent [1].")
+    draws: int = Field(96, ge=0, description="Rollouts per averaged step; under 40: none [1].")
     samples: int = Field(512, ge=16, le=100_000, description="Posterior samples written [1].")
     threads: int = Field(2, ge=1, le=64, description="Threads; never changes the result [1].")
 
     motion_error: float = Field(
-        0.03, ge=0, description="Model error of poses, share of the motion so far [1]."
+        0.015, ge=0, description="Model error of poses, share of the motion so far [1]."
     )
     force_error: float = Field(
         0.05, ge=0, description="Model error of forces, share of the force [1]."
+    )
+    force_error_across: float = Field(
+        0.2, ge=0, description="The same across the force: friction of a rubbing fingertip [1]."
     )
     force_jitter: float = Field(4e-3, ge=0, description="Timing error of force peaks [s].")
     error_correlation: float = Field(
@@ -58,14 +61,15 @@ class Params(StageParams):
     prior_extent_std: float = Field(
         0.2, gt=0, description="Prior sd of the log of the mass distribution's extents [1]."
     )
-    prior_footprint_std: float = Field(
-        0.02, gt=0, description="Prior sd of the log of the support's width over the mesh's [1]."
+    prior_edge_radius: float = Field(
+        0.1, description="Prior radius of the edge it stands on, share of the half width [1]."
     )
+    prior_edge_radius_std: float = Field(0.15, gt=0, description="Its sd, same unit [1].")
     camera_std: float = Field(
         3e-3, gt=0, description="Shift of object poses against the robot, sd [m]."
     )
-    coulomb_std: float = Field(
-        0.15, gt=0, description="Unmodelled robot friction along the tip's motion, sd [N]."
+    drag_std: float = Field(
+        0.1, gt=0, description="Dry friction of the robot by axis, beyond what is known, sd [N]."
     )
     force_bias_std: float = Field(0.1, gt=0, description="Force bias per push and axis, sd [N].")
     effort_gain_std: float = Field(

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from twinloop.errors import InputError
 from twinloop.physics.likelihood import Likelihood, NoiseModel
-from twinloop.physics.parameters import LOG_MASS, SHARED, Priors, unknowns
+from twinloop.physics.parameters import DRAG, LOG_MASS, SHARED, Priors, unknowns
 from twinloop.physics.posterior import Estimates, covariance, estimates
 from twinloop.physics.record import (
     PushRecord,
@@ -25,10 +25,11 @@ from twinloop.physics.record import (
     rest_rotation,
 )
 from twinloop.physics.shape import CollisionShape, collision_shape
-from twinloop.physics.solver import Optimum, minimise, solve
+from twinloop.physics.solver import Optimum, minimise, mixture_weights, solve
 
 Array = npt.NDArray[np.float64]
 
+_SMALLEST_SHARE = 0.02  # optima that count for less are dropped
 _UPRIGHT = 0.2  # rad, a rest pose closer than this to the scan's is the scan's
 
 
@@ -45,7 +46,7 @@ class FitSettings:
         first_iterations: Steps from each start.
         explore_iterations: Steps on the misfit averaged over the posterior.
         iterations: Most steps of the last descent.
-        draws: Rollouts per averaged step; 0 only with no averaged steps.
+        draws: Rollouts per averaged step; under 40 for no averaging.
         samples: Posterior draws.
         seed: Of the draws.
         threads: Threads that share the rollouts; never changes the result.
@@ -55,10 +56,10 @@ class FitSettings:
     noise: NoiseModel = field(default_factory=NoiseModel)
     priors: Priors = field(default_factory=Priors)
     cells: int = 48
-    starts: int = 2
+    starts: int = 4
     first_iterations: int = 6
-    explore_iterations: int = 8
-    iterations: int = 20
+    explore_iterations: int = 4
+    iterations: int = 12
     draws: int = 96
     samples: int = 512
     seed: int = 0
@@ -109,9 +110,9 @@ class Identification:
         pose_only: The same from poses alone: mass must be unidentifiable.
         curves: Of every push that could be used, fitted and held out.
         excluded: Pushes left out and why.
-        optimum: Of the full fit.
+        optimum: The best one of the full fit; the estimates are a mean over optima.
         unknown_names: Names of the shared unknowns.
-        unknown_value: (u,) their values at the optimum.
+        unknown_value: (u,) their values, mean over optima.
         unknown_std: (u,) their posterior sd.
         unknown_prior_std: (u,) their prior sd.
         shape: The collision shape that was used.
@@ -164,7 +165,7 @@ def identify(
     start = prior.mean.copy()
     if initial_mass is not None:
         start[LOG_MASS] = np.log(initial_mass)
-    optimum = solve(
+    optima = solve(
         likelihood,
         initial=start,
         start_count=settings.starts,
@@ -174,10 +175,9 @@ def identify(
         draws=settings.draws,
         seed=settings.seed,
     )
-    cov = covariance(
-        likelihood, optimum.theta, settings.priors, draws=settings.draws, seed=settings.seed
-    )
-    full = estimates(likelihood, optimum.theta, cov, samples=settings.samples, seed=settings.seed)
+    optimum = optima[0]
+    mean, cov = _mixture(likelihood, optima, settings)
+    full = estimates(likelihood, mean, cov, samples=settings.samples, seed=settings.seed)
     u = len(SHARED)
     return Identification(
         full=full,
@@ -189,11 +189,29 @@ def identify(
         excluded=excluded,
         optimum=optimum,
         unknown_names=SHARED,
-        unknown_value=optimum.theta[:u],
+        unknown_value=mean[:u],
         unknown_std=np.sqrt(np.diagonal(cov)[:u]),
         unknown_prior_std=prior.std[:u],
         shape=shape,
     )
+
+
+def _mixture(
+    likelihood: Likelihood, optima: list[Optimum], settings: FitSettings
+) -> tuple[Array, Array]:
+    """Mean and covariance over the optima that count, each with its own covariance."""
+    share = mixture_weights(optima)
+    kept = [k for k in range(len(optima)) if share[k] > _SMALLEST_SHARE]
+    share = share[kept] / share[kept].sum()
+    thetas = np.stack([optima[k].theta for k in kept])
+    mean = share @ thetas
+    cov = np.zeros((len(mean), len(mean)))
+    for weight, theta in zip(share, thetas, strict=True):
+        own = covariance(
+            likelihood, theta, settings.priors, draws=settings.draws, seed=settings.seed
+        )
+        cov = cov + weight * (own + np.outer(theta - mean, theta - mean))
+    return mean, cov
 
 
 def _pose_only(likelihood: Likelihood, optimum: Optimum, settings: FitSettings) -> Estimates:
@@ -279,7 +297,7 @@ def _curves(likelihood: Likelihood, theta: Array) -> list[Curves]:
                 measured_rotation=rotation_vector(window.rotation),
                 predicted_rotation=rotation_vector(predicted.rotation[0]),
                 bin_time=window.bin_time,
-                measured_force=window.force - own[3] * window.drag - own[4:],
+                measured_force=window.force - theta[DRAG] * window.drag - own[3:],
                 predicted_force=np.exp(theta[LOG_MASS]) * predicted.force[0],
                 force_std=1 / likelihood.force_scale[p],
                 pose_chi2=float(np.mean(r[:poses] ** 2)),

@@ -13,8 +13,9 @@ TIP_DAMPING = 10  # N s/m
 TABLE_STIFFNESS = 11  # N/m, of the whole footprint
 TABLE_DAMPING = 12  # N s/m, of the whole footprint
 SPREAD = 13  # share of the load carried by the inner support points, 0..1
-FOOTPRINT = 14  # scale of the support points across the rest direction, dimensionless
-PARAMETERS = 15
+EDGE_RADIUS = 14  # radius of the edge that the object stands on, m
+TIP_CREEP = 15  # rate at which the fingertip's bristle relaxes, 1/s
+PARAMETERS = 16
 
 # One row of initial state per rollout.
 POSITION = 0  # 0, 1, 2: body frame origin in the world, m

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from twinloop.physics.parameters import (
     CAMERA,
     CLOCK,
+    DRAG,
     LOG_MASS,
     MOTION,
     MOTION_STEP,
@@ -33,6 +34,9 @@ from twinloop.physics.simulate import Controls, Rollout, simulate
 Array = npt.NDArray[np.float64]
 
 _CLOCK_STEP = 1.0e-4
+# Fewest rollouts for an averaged linearisation: a line through the 16 unknowns of a push needs more
+# draws than unknowns, and scatter about it more still.
+FEWEST_DRAWS = 40
 
 
 @dataclass(frozen=True)
@@ -41,7 +45,8 @@ class NoiseModel:
 
     Attributes:
         motion_share: Model error of the pose, as a share of the motion so far.
-        force_share: Model error of the force, as a share of the force.
+        force_share: Model error of the force along itself, as a share of the force.
+        force_across: The same across it: what a rubbing fingertip carries depends on its history.
         jitter: s, timing error of force peaks; multiplies the change of force per time.
         correlation: s, time over which model error stays the same: a slow error seen in many
             frames counts once, not once per frame.
@@ -49,8 +54,9 @@ class NoiseModel:
         huber: Residuals beyond this many sd count linearly.
     """
 
-    motion_share: float = 0.03
+    motion_share: float = 0.015
     force_share: float = 0.05
+    force_across: float = 0.2
     jitter: float = 4.0e-3
     correlation: float = 0.1
     floor: tuple[float, float, float] = (2.0e-4, 2.0e-3, 0.01)
@@ -141,7 +147,8 @@ class Likelihood:
         for p in range(pushes):
             rows = np.arange(p, count * pushes, pushes)
             predicted = self.predict(p, _rows(rolled, rows), stack[:, CLOCK])
-            r = self._whiten(p, predicted, np.exp(stack[:, LOG_MASS]), own[:, p, len(PLACE) :])
+            nuisance = np.concatenate([stack[:, DRAG], own[:, p, len(PLACE) :]], axis=1)
+            r = self._whiten(p, predicted, np.exp(stack[:, LOG_MASS]), nuisance)
             out.append(r if np.ndim(theta) == 2 else r[0])
         return out
 
@@ -169,7 +176,7 @@ class Likelihood:
         for p in range(pushes):
             part = _rows(rolled, np.arange(p * per, (p + 1) * per))
             predicted = self.predict(p, part, np.full(per, theta[CLOCK]))
-            nuisance = own[p, len(PLACE) :]
+            nuisance = np.concatenate([theta[DRAG], own[p, len(PLACE) :]])
             r = self._whiten(p, predicted, np.full(per, mass), np.tile(nuisance, (per, 1)))
             J = np.zeros((self.sizes[p], self.prior.size))
             J[:, :m] = ((r[1 : 1 + m] - r[0]) / motion_step[:, None]).T
@@ -186,11 +193,11 @@ class Likelihood:
                 first = 6 * len(self.windows[p].frame_time)
                 per_newton = self.force_scale[p]
                 J[first:, LOG_MASS] = (mass * predicted.force[0] * per_newton).ravel()
-                J[first:, at + 3] = (self.windows[p].drag * per_newton).ravel()
                 for axis in range(3):
                     column = np.zeros_like(per_newton)
                     column[:, axis] = per_newton[:, axis]
-                    J[first:, at + 4 + axis] = column.ravel()
+                    J[first:, at + len(PLACE) + axis] = column.ravel()
+                    J[first:, DRAG.start + axis] = (column * self.windows[p].drag).ravel()
             residuals.append(r[0])
             jacobians.append(J)
         return residuals, jacobians
@@ -266,7 +273,7 @@ class Likelihood:
         if not self.use_force:
             return np.asarray(r)
         force = mass[:, None, None] * predicted.force
-        force = force + nuisance[:, 0, None, None] * window.drag + nuisance[:, None, 1:]
+        force = force + nuisance[:, None, :3] * window.drag + nuisance[:, None, 3:]
         f = (force - window.force) * self.force_scale[push]
         return np.concatenate([r, f.reshape(len(mass), -1)], axis=1)
 
@@ -301,11 +308,15 @@ def _force_std(window: PushWindow, noise: NoiseModel, settings: WindowSettings) 
     repeat = max(noise.correlation / width, 1.0)
     # Smoothed: a weight that follows the noise would trust low readings and bias the mass down.
     span = 2 * max(round(noise.correlation / width), 1) + 1
-    size = _smooth(np.linalg.norm(_smooth(window.force, span), axis=1)[:, None], span)[:, 0]
+    smooth = _smooth(window.force, span)
+    length = np.linalg.norm(smooth, axis=1, keepdims=True)
+    along = (smooth / np.maximum(length, 1e-9)) ** 2
+    size = _smooth(length, span)
     quick = np.linalg.norm(_smooth(window.force, 3), axis=1)
     change = np.abs(np.gradient(quick)) / width if len(quick) > 1 else np.zeros(1)
-    share = repeat * (noise.force_share * size) ** 2 + (noise.jitter * change) ** 2
-    return np.sqrt(window.force_std**2 + noise.floor[2] ** 2 + share[:, None])
+    share = along * noise.force_share**2 + (1 - along) * noise.force_across**2
+    model = repeat * share * size**2 + ((noise.jitter * change) ** 2)[:, None]
+    return np.asarray(np.sqrt(window.force_std**2 + noise.floor[2] ** 2 + model))
 
 
 def _smooth(value: Array, span: int) -> Array:

@@ -34,23 +34,25 @@ MOTION = (
     "log_tip_damping",
     "log_table_stiffness",
     "spread",
-    "log_footprint",
+    "edge_radius",
+    "log_tip_creep",
 )
 # Shared unknowns that change only how the motion is observed.
-OBSERVED = ("log_mass", "clock", "camera_x", "camera_y")
+OBSERVED = ("log_mass", "clock", "camera_x", "camera_y", "drag_x", "drag_y", "drag_z")
 # Per push: start pose (changes the motion), then force nuisances (observed only).
 PLACE = ("x", "y", "yaw")
-FORCE = ("coulomb", "force_x", "force_y", "force_z")
+FORCE = ("force_x", "force_y", "force_z")
 PER_PUSH = PLACE + FORCE
 SHARED = MOTION + OBSERVED
 LOG_MASS = SHARED.index("log_mass")
 CLOCK = SHARED.index("clock")
+DRAG = slice(SHARED.index("drag_x"), SHARED.index("drag_z") + 1)
 CAMERA = (SHARED.index("camera_x"), SHARED.index("camera_y"))
 COM = slice(1, 4)
 EXTENT = slice(4, 7)
 
 # Finite-difference steps of MOTION and PLACE, small against every prior, large against rounding.
-MOTION_STEP = np.array([1e-3, 2e-5, 2e-5, 2e-5, *[1e-3] * 3, *[2e-3] * 4, 5e-3, 2e-4])
+MOTION_STEP = np.array([1e-3, 2e-5, 2e-5, 2e-5, *[1e-3] * 3, *[2e-3] * 4, 5e-3, 2e-5, 1e-2])
 PLACE_STEP = np.array([1e-5, 1e-5, 1e-4])
 
 
@@ -70,11 +72,14 @@ class Priors:
         tip_damping: Damping ratio of the tip contact and sd of its log.
         table_rate: rad/s, as ``tip_rate`` for the whole footprint.
         spread: Mean and sd of the logit of the inner load share.
-        footprint_std: Sd of the log of the footprint scale.
+        edge_radius: Mean and sd of the radius of the edge the object stands on, as shares of the
+            half width of the footprint. A scan from above cannot see how far it is rounded.
+        tip_creep: 1/s, rate at which a sticking fingertip lets go of its tangential load (rubber
+            relaxes), and sd of its log.
         clock_std: s, lowest sd of the clock offset.
         camera_std: m, common shift of all object poses against the robot.
         place_std: m, m, rad: start pose of each push beyond the noise of its rest frames.
-        coulomb_std: N, unmodelled robot friction along the fingertip's motion, per push.
+        drag_std: N, dry friction of the robot along each axis that its free motion did not show.
         force_std: N, constant force bias per push and axis.
         gain_std: Relative sd of the effort scale; goes into mass one to one.
     """
@@ -88,11 +93,12 @@ class Priors:
     tip_damping: tuple[float, float] = (0.6, 0.7)
     table_rate: tuple[float, float] = (300.0, 0.7)
     spread: tuple[float, float] = (-1.5, 1.5)
-    footprint_std: float = 0.02
+    edge_radius: tuple[float, float] = (0.1, 0.15)
+    tip_creep: tuple[float, float] = (15.0, 1.5)
     clock_std: float = 2.0e-3
     camera_std: float = 3.0e-3
     place_std: tuple[float, float, float] = (1.0e-3, 1.0e-3, 0.01)
-    coulomb_std: float = 0.15
+    drag_std: float = 0.1
     force_std: float = 0.1
     gain_std: float = 0.02
 
@@ -128,22 +134,23 @@ def unknowns(shape: CollisionShape, windows: list[PushWindow], priors: Priors) -
         (np.log(priors.tip_damping[0]), priors.tip_damping[1]),
         (2 * np.log(priors.table_rate[0]), priors.table_rate[1]),
         priors.spread,
-        (0.0, priors.footprint_std),
+        tuple(shape.foot_width * share for share in priors.edge_radius),
+        (np.log(priors.tip_creep[0]), priors.tip_creep[1]),
         (np.log(shape.volume * priors.density[0]), priors.density[1]),
         (0.0, clock),
-        (0.0, priors.camera_std),
-        (0.0, priors.camera_std),
+        *[(0.0, priors.camera_std)] * 2,
+        *[(0.0, priors.drag_std)] * 3,
     ]
     for window in windows:
         place = np.hypot(window.rest_std, priors.place_std)
         shared += [(0.0, float(s)) for s in place]
-        shared += [(0.0, priors.coulomb_std), *[(0.0, priors.force_std)] * 3]
+        shared += [(0.0, priors.force_std)] * 3
     mean, std = np.array(shared, dtype=np.float64).T
     return Unknowns(np.ascontiguousarray(mean), np.ascontiguousarray(std), len(windows))
 
 
 def engine_rows(motion: Array) -> Array:
-    """(R, 15) engine parameters at unit mass from (R, 13) values of ``MOTION``."""
+    """(R, 16) engine parameters at unit mass from (R, 14) values of ``MOTION``."""
     row = np.zeros((len(motion), layout.PARAMETERS))
     tip, table = np.exp(motion[:, 8]), np.exp(motion[:, 10])
     row[:, layout.MASS] = 1.0
@@ -156,7 +163,8 @@ def engine_rows(motion: Array) -> Array:
     row[:, layout.TABLE_STIFFNESS] = table
     row[:, layout.TABLE_DAMPING] = np.sqrt(table)
     row[:, layout.SPREAD] = 1 / (1 + np.exp(-motion[:, 11]))
-    row[:, layout.FOOTPRINT] = np.exp(motion[:, 12])
+    row[:, layout.EDGE_RADIUS] = motion[:, 12]
+    row[:, layout.TIP_CREEP] = np.exp(motion[:, 13])
     return row
 
 

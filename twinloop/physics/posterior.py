@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from twinloop.physics.likelihood import Likelihood
+from twinloop.physics.likelihood import FEWEST_DRAWS, Likelihood
 from twinloop.physics.parameters import COM, EXTENT, LOG_MASS, MOTION, Priors, specific_inertia
 from twinloop.physics.shape import CollisionShape
 from twinloop.physics.solver import normal_equations, scaled_inverse, weights
@@ -87,7 +87,8 @@ def covariance(
         likelihood: Of the fit.
         theta: (n,) optimum.
         priors: For what is considered, not estimated.
-        draws: Rollouts per averaged linearisation; 0 linearises at the point alone.
+        draws: Rollouts per averaged linearisation; too few (see ``FEWEST_DRAWS``) linearise at the
+            point alone.
         seed: Of the draws.
     """
     prior, bound = likelihood.prior, likelihood.noise.huber
@@ -95,7 +96,7 @@ def covariance(
     scatter = [np.zeros_like(r) for r in residuals]
     H, _ = normal_equations(residuals, jacobians, theta, prior, bound)
     inverse = scaled_inverse(H, prior)
-    for turn in range(2 if draws else 0):
+    for turn in range(2 if draws >= FEWEST_DRAWS else 0):
         rng = np.random.default_rng([seed, turn])
         _, jacobians, scatter = likelihood.average(theta, inverse, draws, rng)
         H, _ = normal_equations(residuals, jacobians, theta, prior, bound, scatter)

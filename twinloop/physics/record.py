@@ -108,7 +108,7 @@ class PushWindow:
         bin_time: (B,) s since ``start``, centre of each bin.
         force: (B, 3) N, measured, mean over the bin.
         force_std: (B, 3) N.
-        drag: (B, 3) unit-like direction of tip motion, zero at standstill.
+        drag: (B, 3) sign of the tip velocity by axis, smooth at standstill.
         clock_offset_std: s.
     """
 
@@ -187,6 +187,9 @@ def cut_window(record: PushRecord, shape: CollisionShape, settings: WindowSettin
     steps = int(np.floor((end - start) / (settings.dt * settings.every))) * settings.every
     times = np.asarray(start + settings.dt * np.arange(steps), dtype=np.float64)
     tip, tip_v = _tip_motion(record, times)
+    # What all frames share (scale, calibration) cancels in poses relative to rest; the scatter of
+    # the rest frames tells how much of the stated covariance does not.
+    scatter = max(_rest_scatter(record, rest), _SMALLEST_SCATTER)
     inside = (
         record.usable
         & (seen > touch - 0.05)
@@ -333,9 +336,8 @@ def _force_bins(
     force = _bin_mean(record.robot_time, record.contact_force, edges)
     std = _bin_mean(record.robot_time, record.contact_force_std, edges)
     velocity = _bin_mean(record.robot_time, record.tip_velocity, edges)
-    speed = np.linalg.norm(velocity, axis=1, keepdims=True)
     centre = np.asarray(edges[:-1] + (width / 2 - start))
-    return centre, force, std, np.asarray(velocity / (speed + 5e-3))
+    return centre, force, std, np.asarray(velocity / (np.abs(velocity) + 5e-3))
 
 
 def _bin_mean(time: Array, value: Array, edges: Array) -> Array:

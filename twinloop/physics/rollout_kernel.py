@@ -23,7 +23,8 @@ TIP_DAMPING = wp.constant(layout.TIP_DAMPING)
 TABLE_STIFFNESS = wp.constant(layout.TABLE_STIFFNESS)
 TABLE_DAMPING = wp.constant(layout.TABLE_DAMPING)
 SPREAD = wp.constant(layout.SPREAD)
-FOOTPRINT = wp.constant(layout.FOOTPRINT)
+EDGE_RADIUS = wp.constant(layout.EDGE_RADIUS)
+TIP_CREEP = wp.constant(layout.TIP_CREEP)
 POSITION = wp.constant(layout.POSITION)
 QUATERNION = wp.constant(layout.QUATERNION)
 VELOCITY = wp.constant(layout.VELOCITY)
@@ -109,7 +110,7 @@ def rollout(
     push: wp.array(dtype=wp.int32),
     steps: wp.array(dtype=wp.int32),
     points: wp.array(dtype=wp.vec3d),
-    across: wp.array(dtype=wp.vec3d),
+    rounding: wp.array(dtype=wp.vec3d),
     weight: wp.array(dtype=wp.float64),
     weight_spread: wp.array(dtype=wp.float64),
     grid: wp.array3d(dtype=wp.float64),
@@ -142,7 +143,8 @@ def rollout(
     k_table = parameters[t, TABLE_STIFFNESS]
     b_table = parameters[t, TABLE_DAMPING]
     spread = parameters[t, SPREAD]
-    stretch = parameters[t, FOOTPRINT] - ONE
+    edge_radius = parameters[t, EDGE_RADIUS]
+    kept = ONE / (ONE + dt * parameters[t, TIP_CREEP])
     q = wp.normalize(
         wp.quatd(
             state[t, QUATERNION + 1],
@@ -173,7 +175,7 @@ def rollout(
         torque = wp.vec3d(ZERO, ZERO, ZERO)
         ww = R * w
         for i in range(count):
-            r = R * (points[i] + stretch * across[i] - com)
+            r = R * (points[i] + edge_radius * rounding[i] - com)
             depth = -(x[2] + r[2])
             if depth > ZERO:
                 share = weight[i] + spread * weight_spread[i]
@@ -226,7 +228,7 @@ def rollout(
                     slip = u - closing * n
                     # The contact plane turns with the object: keep the bristle in it.
                     s = bristles[t, count]
-                    s = s - wp.dot(s, n) * n
+                    s = kept * (s - wp.dot(s, n) * n)
                     s = bristle_step(s, slip, limit, k_tip * K_RATIO, dt)
                     bristles[t, count] = s
                     pushed = bristle_force(s, slip, limit, k_tip * K_RATIO, b_tip * B_RATIO)

@@ -22,6 +22,12 @@ Array = npt.NDArray[np.float64]
 _BOTTOM_BAND = 1.5e-3
 _CONTOUR_DIRECTIONS = 16
 _HULL_DIRECTIONS = 48
+# Angles around the bottom edge at which it is sampled, and load share of a point of it off the
+# table: a tilted object rests on a few of them.
+_ARC = (0.0, 0.3, 0.7, 1.3)
+_ARC_SHARE = 2.0
+# The edge stands for the hull up to this height, as a share of the footprint's half width.
+_ARC_HEIGHT = 0.3
 # Load share of a hull point outside the footprint: an edge of a toppled object rests on a few.
 _HULL_SHARE = 1.0 / 6.0
 
@@ -33,10 +39,10 @@ class CollisionShape:
     Attributes:
         R_object_body: (3, 3) principal axes of the uniform mesh, as columns in the object frame.
         points: (N, 3) m, support points, body frame.
-        across: (N, 3) m, part of ``points`` across the rest direction; the footprint scale acts
-            on it.
+        rounding: (N, 3) shift of ``points`` per metre of edge radius.
         weight: (N,) share of the table stiffness without spread.
         weight_spread: (N,) change of that share per unit of spread; sums to zero.
+        foot_width: m, half width of the footprint where it is narrowest.
         grid: Signed distances, body frame.
         down: (3,) unit, direction of gravity at rest, body frame.
         extent: (3,) m, root-mean-square extents of the uniform mesh about its centroid.
@@ -47,9 +53,10 @@ class CollisionShape:
 
     R_object_body: Array
     points: Array
-    across: Array
+    rounding: Array
     weight: Array
     weight_spread: Array
+    foot_width: float
     grid: DistanceGrid
     down: Array
     extent: Array
@@ -90,14 +97,14 @@ def collision_shape(
     squared_extent = moments.sum() / 2 - moments
     body = vertices @ R
     down_body = R.T @ (down / np.linalg.norm(down))
-    points, weight, spread = support_points(body, down_body)
-    across = points - np.outer(points @ down_body, down_body)
+    support = support_points(body, down_body)
     return CollisionShape(
         R_object_body=R,
-        points=points,
-        across=across,
-        weight=weight,
-        weight_spread=spread,
+        points=support.points,
+        rounding=support.rounding,
+        weight=support.weight,
+        weight_spread=support.weight_spread,
+        foot_width=support.foot_width,
         grid=bake(body, faces, margin=margin, cells=cells),
         down=down_body,
         extent=np.sqrt(np.maximum(squared_extent, 1e-12)),
@@ -119,12 +126,25 @@ def principal_axes(inertia: Array) -> Array:
     return np.asarray(axes, dtype=np.float64)
 
 
-def support_points(vertices: Array, down: Array) -> tuple[Array, Array, Array]:
-    """Points that touch the table, their load shares and the change of share with spread.
+@dataclass(frozen=True)
+class Support:
+    """Points that touch the table. Fields as in ``CollisionShape``."""
 
-    The face the object stands on is flattened (a scan cannot see it): its contour carries the load
-    at spread 0, points inside it at spread 1, so that spread sets the torsional friction. Other
-    hull points only touch when the object tilts or topples.
+    points: Array
+    rounding: Array
+    weight: Array
+    weight_spread: Array
+    foot_width: float
+
+
+def support_points(vertices: Array, down: Array) -> Support:
+    """Support points of a body that rests with ``down`` along gravity.
+
+    The face it stands on is flattened and its edge given a radius that is an unknown of the
+    identification, because a scan from above sees neither. A point of the edge stands at
+    ``points + radius * rounding``. The contour carries the load at spread 0, points inside it at
+    spread 1, so that spread sets the torsional friction. Other hull points only touch when the
+    object topples.
     """
     height = -(vertices @ down)
     lowest = float(np.percentile(height, 0.5))
@@ -134,33 +154,58 @@ def support_points(vertices: Array, down: Array) -> tuple[Array, Array, Array]:
     plane = float(np.median(-(bottom @ down)))
     e1 = np.cross(down, np.eye(3)[int(np.argmin(np.abs(down)))])
     e1 /= np.linalg.norm(e1)
-    e2 = np.cross(down, e1)
-    flat = np.stack([bottom @ e1, bottom @ e2], axis=1)
+    frame = np.stack([e1, np.cross(e1, down), -down])  # rows: across, across, up; right-handed
     angles = 2 * np.pi * np.arange(_CONTOUR_DIRECTIONS) / _CONTOUR_DIRECTIONS
     outward = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    flat = bottom @ frame[:2].T
     contour = flat[_distinct(np.argmax(flat @ outward.T, axis=0))]
+    mitre = _mitre(contour)
     centre = contour.mean(axis=0)
     inner = np.concatenate([centre[None], centre + 0.5 * (contour - centre)])
-    foot = np.concatenate([contour, inner])
-    foot = foot[:, :1] * e1 + foot[:, 1:] * e2 - plane * down
+    arcs, arc_rounding = [], []
+    for angle in _ARC:
+        arcs.append(np.column_stack([contour, np.full(len(contour), plane)]))
+        rise = np.full(len(contour), 1 - np.cos(angle))
+        arc_rounding.append(np.column_stack([-mitre * (1 - np.sin(angle)), rise]))
+    inner = np.column_stack([inner, np.full(len(inner), plane)])
     hull = vertices[ConvexHull(vertices).vertices]
     extreme = hull[_distinct(np.argmax(hull @ _sphere(_HULL_DIRECTIONS).T, axis=0))]
-    extreme = extreme[-(extreme @ down) > plane + _BOTTOM_BAND]
-    weight = np.concatenate(
-        [
-            np.full(len(contour), 1 / len(contour)),
-            np.zeros(len(inner)),
-            np.full(len(extreme), _HULL_SHARE),
-        ]
+    foot_width = float(np.ptp(contour @ outward.T, axis=0).min()) / 2
+    extreme = extreme[-(extreme @ down) > plane + max(_BOTTOM_BAND, _ARC_HEIGHT * foot_width)]
+    edge, n = np.concatenate(arcs), len(contour)
+    return Support(
+        points=np.concatenate([np.concatenate([edge, inner]) @ frame, extreme]),
+        rounding=np.concatenate(
+            [np.concatenate(arc_rounding) @ frame, np.zeros((len(inner) + len(extreme), 3))]
+        ),
+        weight=np.concatenate(
+            [
+                np.full(n, 1 / n),
+                np.full(len(edge) - n, _ARC_SHARE / n),
+                np.zeros(len(inner)),
+                np.full(len(extreme), _HULL_SHARE),
+            ]
+        ),
+        weight_spread=np.concatenate(
+            [
+                np.full(n, -1 / n),
+                np.zeros(len(edge) - n),
+                np.full(len(inner), 1 / len(inner)),
+                np.zeros(len(extreme)),
+            ]
+        ),
+        foot_width=foot_width,
     )
-    spread = np.concatenate(
-        [
-            np.full(len(contour), -1 / len(contour)),
-            np.full(len(inner), 1 / len(inner)),
-            np.zeros(len(extreme)),
-        ]
-    )
-    return np.concatenate([foot, extreme]), weight, spread
+
+
+def _mitre(polygon: Array) -> Array:
+    """(N, 2) shift of each corner when the sides of a counter-clockwise polygon move out by 1."""
+    side = np.roll(polygon, -1, axis=0) - polygon
+    length = np.maximum(np.linalg.norm(side, axis=1, keepdims=True), 1e-12)
+    after = np.stack([side[:, 1], -side[:, 0]], axis=1) / length
+    before = np.roll(after, 1, axis=0)
+    turn = 1 + np.sum(before * after, axis=1, keepdims=True)
+    return np.asarray((before + after) / np.maximum(turn, 0.3))
 
 
 def _distinct(index: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:

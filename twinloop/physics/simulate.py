@@ -93,7 +93,7 @@ def simulate(
     Args:
         shape: Support points, signed distances and body frame of the object.
         controls: Fingertip motion of the pushes.
-        parameters: (R, 15) physical parameters, columns of ``layout``.
+        parameters: (R, 16) physical parameters, columns of ``layout``.
         state: (R, 13) initial state, columns of ``layout``.
         push: (R,) index of the push in ``controls``.
         gravity: m/s^2, along -z.
@@ -137,7 +137,7 @@ class _DeviceData:
         self.count = len(shape.points)
         with wp.ScopedDevice("cpu"):
             self.points = wp.array(np.ascontiguousarray(shape.points), dtype=wp.vec3d)
-            self.across = wp.array(np.ascontiguousarray(shape.across), dtype=wp.vec3d)
+            self.rounding = wp.array(np.ascontiguousarray(shape.rounding), dtype=wp.vec3d)
             self.weight = wp.array(np.ascontiguousarray(shape.weight), dtype=wp.float64)
             self.spread = wp.array(np.ascontiguousarray(shape.weight_spread), dtype=wp.float64)
             self.grid = wp.array(np.ascontiguousarray(shape.grid.value), dtype=wp.float64)
@@ -170,7 +170,7 @@ class _DeviceData:
                     wp.array(np.ascontiguousarray(push, np.int32), dtype=wp.int32),
                     self.steps,
                     self.points,
-                    self.across,
+                    self.rounding,
                     self.weight,
                     self.spread,
                     self.grid,

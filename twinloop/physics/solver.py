@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from twinloop.physics.likelihood import Likelihood
+from twinloop.physics.likelihood import FEWEST_DRAWS, Likelihood
 from twinloop.physics.parameters import LOG_MASS, MOTION, Unknowns
 
 Array = npt.NDArray[np.float64]
@@ -163,19 +163,29 @@ def profile_mass(likelihood: Likelihood, theta: Array) -> Array:
 
 
 def starts(likelihood: Likelihood, theta: Array, keep: int) -> Array:
-    """(keep, n) best of a value-only scan over friction, tip friction and tip stiffness."""
-    rows = []
-    for friction in (0.12, 0.22, 0.35, 0.55):
-        for tip_friction in (0.25, 0.7):
+    """(keep, n) starts from a value-only scan over frictions and tip stiffness.
+
+    The best of each tip friction come first, so that starts differ in what is most ambiguous.
+    """
+    rows, group = [], []
+    for index, tip_friction in enumerate((0.7, 0.25)):
+        for friction in (0.12, 0.22, 0.35, 0.55):
             for rate in (60.0, 200.0):
                 row = theta.copy()
                 row[MOTION.index("log_friction")] = np.log(friction)
                 row[MOTION.index("log_tip_friction")] = np.log(tip_friction)
                 row[MOTION.index("log_tip_stiffness")] = 2 * np.log(rate)
                 rows.append(row)
+                group.append(index)
     grid = profile_mass(likelihood, np.stack(rows))
     order = np.argsort(costs_of(likelihood, grid), kind="stable")
-    return grid[order[:keep]]
+    rank = {0: 0, 1: 0}
+    keys = []
+    for position, row_index in enumerate(order):
+        side = group[row_index]
+        keys.append((rank[side], position, int(row_index)))
+        rank[side] += 1
+    return grid[[row_index for _, _, row_index in sorted(keys)[:keep]]]
 
 
 def explore(
@@ -202,14 +212,17 @@ def solve(
     likelihood: Likelihood,
     *,
     initial: Array | None = None,
-    start_count: int = 2,
+    start_count: int = 4,
     first_iterations: int = 6,
-    explore_iterations: int = 8,
-    iterations: int = 20,
+    explore_iterations: int = 4,
+    iterations: int = 12,
     draws: int = 96,
     seed: int = 0,
-) -> Optimum:
-    """Multi-start search: scan, a few steps from the best starts, averaged steps, last descent.
+) -> list[Optimum]:
+    """Multi-start search; every start is followed to its end, best first.
+
+    A rubbing fingertip explains the same forces in more than one way, so distinct optima of about
+    the same cost are common; ``mixture_weights`` says how much each counts.
 
     Args:
         likelihood: Residuals to minimise.
@@ -218,19 +231,27 @@ def solve(
         first_iterations: Steps from each start.
         explore_iterations: Steps on the averaged misfit.
         iterations: Most steps of the last descents.
-        draws: Rollouts per averaged step, at least 4 per unknown of a push.
+        draws: Rollouts per averaged step; too few (see ``FEWEST_DRAWS``) for no such steps.
         seed: Of the draws.
     """
-    rng = np.random.default_rng(seed)
     theta = likelihood.prior.mean if initial is None else initial
-    found = [
-        minimise(likelihood, start, first_iterations)
-        for start in starts(likelihood, theta, start_count)
-    ]
-    best = min(found, key=lambda c: c.cost)
-    if explore_iterations:
-        path = explore(likelihood, best.theta, explore_iterations, draws, rng)
-        nearest = path[np.argsort(costs_of(likelihood, path), kind="stable")[0]]
-        found = [minimise(likelihood, t, iterations // 2) for t in (nearest, path[-1])]
-        best = min([best, *found], key=lambda c: c.cost)
-    return minimise(likelihood, best.theta, iterations)
+    found = []
+    for index, start in enumerate(starts(likelihood, theta, start_count)):
+        best = minimise(likelihood, start, first_iterations)
+        if explore_iterations and draws >= FEWEST_DRAWS:
+            rng = np.random.default_rng([seed, index])
+            path = explore(likelihood, best.theta, explore_iterations, draws, rng)
+            nearest = path[np.argsort(costs_of(likelihood, path), kind="stable")[0]]
+            best = min(best, minimise(likelihood, nearest, first_iterations), key=lambda c: c.cost)
+        found.append(minimise(likelihood, best.theta, iterations))
+    return sorted(found, key=lambda c: c.cost)
+
+
+def mixture_weights(optima: list[Optimum], temperature: float = 2.0) -> Array:
+    """(K,) share of each optimum by its cost.
+
+    The temperature (1 for an exact likelihood) keeps model error from deciding between optima.
+    """
+    gap = np.array([o.cost for o in optima]) - optima[0].cost
+    weight = np.exp(-gap / temperature)
+    return np.asarray(weight / weight.sum())
