@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,11 +14,10 @@ from typing import Annotated
 import typer
 
 from pipelines import check as checks
-from pipelines import events, objects
+from pipelines import events, objects, share
 from pipelines import graph as graphs
-from pipelines.executor import Result, run_all, threads
+from pipelines.executor import Extent, Result, run_all, threads
 from pipelines.executor import default_jobs as processors
-from pipelines.process import dvc
 from pipelines.show import print_result, print_status, result_json, status_rows
 from twinloop.errors import TwinloopError
 
@@ -69,17 +69,22 @@ def run(
 ) -> None:
     """Build objects side by side, as far as something changed."""
     root = Path.cwd()
-    if pull:
-        dvc(root, "pull", "--run-cache", "--allow-missing")
+    signal.signal(signal.SIGTERM, _interrupt)
+    extent = Extent(until, pull)
     with reporter(root, quiet=quiet, as_json=as_json) as emit:
         result = run_all(
-            root, names, spread=threads(jobs or processors()), emit=emit, until=until, wait=wait
+            root, names, spread=threads(jobs or processors()), emit=emit, extent=extent, wait=wait
         )
     if as_json:
         typer.echo(json.dumps(result_json(result, root), sort_keys=True))
     else:
         print_result(result, root, quiet=quiet)
     raise typer.Exit(exit_code(result))
+
+
+def _interrupt(*_: object) -> None:
+    """Treat a request to end (SIGTERM) like Ctrl-C: stop the stages, keep what is finished."""
+    raise KeyboardInterrupt
 
 
 def exit_code(result: Result) -> int:
@@ -101,6 +106,13 @@ def reporter(root: Path, *, quiet: bool, as_json: bool) -> Iterator[events.Emit]
             yield table
     else:
         yield events.Lines()
+
+
+@app.command()
+def push() -> None:
+    """Push results and run-cache to the DVC remote."""
+    share.push(Path.cwd())
+    typer.echo("results and run-cache pushed; others get them with `twinloop run --pull`.")
 
 
 @app.command()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import sys
 import time
@@ -21,6 +20,7 @@ from typing import Any
 
 from pipelines.advice import advise
 from pipelines.events import FINISHED, Emit, Event, silent
+from pipelines.follow import Follower, ObjectRun
 from pipelines.graph import Graph, check_closure, read_graph
 from pipelines.lock import project_lock
 from pipelines.merge import Finished, merge
@@ -41,31 +41,8 @@ LOGS = Path("logs")
 LOGS_KEPT = 20
 """Runs whose logs are kept."""
 
-TAIL = 12
-"""Last lines of a failed stage that the summary shows."""
-
-_MARKS = (
-    ("running", re.compile(r"^Running stage '([^']+)'")),
-    ("restored", re.compile(r"^Stage '([^']+)' is cached - skipping run")),
-    ("unchanged", re.compile(r"^Stage '([^']+)' didn't change, skipping")),
-    ("failed", re.compile(r"^ERROR: failed to reproduce '([^']+)'")),
-)
-_DONE = re.compile(r"^(Updating|Generating) lock file ")
-
-
-@dataclass
-class ObjectRun:
-    """What became of one object."""
-
-    name: str
-    states: dict[str, str] = field(default_factory=dict)
-    """State by stage, in the order in which they were reached."""
-    seconds: dict[str, float] = field(default_factory=dict)
-    error: str = ""
-    """What went wrong and what to do; empty when all went well."""
-    log: Path | None = None
-    entries: dict[str, str] = field(default_factory=dict)
-    workspace: Workspace | None = None
+STOP_TIME = 30.0
+"""Seconds within which threads must notice that their processes were stopped."""
 
 
 @dataclass
@@ -87,6 +64,16 @@ class Result:
         return [run.name for run in self.runs if run.error]
 
 
+@dataclass(frozen=True)
+class Extent:
+    """How far a run goes and what it may fetch."""
+
+    until: str = ""
+    """Last stage; "" means all."""
+    pull: bool = False
+    """Fetch results of others from the remote instead of running, where they fit."""
+
+
 Build = Callable[[str], ObjectRun]
 Spread = Callable[[Build, list[str]], Iterable[ObjectRun]]
 """Calls a function for each name, at once or one after another, and gives the results in order."""
@@ -96,8 +83,14 @@ def threads(jobs: int) -> Spread:
     """Spread over ``jobs`` threads; each only waits for processes."""
 
     def spread(build: Build, names: list[str]) -> Iterable[ObjectRun]:
-        with ThreadPoolExecutor(max(1, jobs)) as pool:
-            return list(pool.map(build, names))
+        pool = ThreadPoolExecutor(max(1, jobs))
+        try:
+            futures = [pool.submit(build, name) for name in names]
+            return [future.result() for future in futures]
+        finally:
+            # After Ctrl-C the threads still wait for their processes, which the caller stops now:
+            # waiting for the threads here would wait for the stages.
+            pool.shutdown(wait=False, cancel_futures=True)
 
     return spread
 
@@ -113,7 +106,7 @@ def run_all(
     *,
     spread: Spread | None = None,
     emit: Emit = silent,
-    until: str = "",
+    extent: Extent = Extent(),
     wait: bool = False,
 ) -> Result:
     """Build every object, or those named, as far as something changed.
@@ -123,7 +116,7 @@ def run_all(
         names: Objects to build; None means all.
         spread: How objects are spread; threads, one per processor, by default.
         emit: Receives events, from several threads.
-        until: Last stage to build; "" means all.
+        extent: How far to build, and whether to fetch results from the remote.
         wait: Wait for another run of this project instead of failing.
 
     Raises:
@@ -135,10 +128,12 @@ def run_all(
     with project_lock(root, "twinloop run", wait=wait):
         graph = read_graph(root)
         wanted = choose(graph, names)
-        if until and until not in graph.stages:
-            raise InputError(unknown("stage", until, graph.stages))
+        if extent.until and extent.until not in graph.stages:
+            raise InputError(unknown("stage", extent.until, graph.stages))
         require_sound(graph)
         result = Result(salvaged=salvage(graph, emit))
+        if extent.pull:
+            dvc(root, "pull", "--run-cache", "--allow-missing")
         status = read_status(root)
         result.recorded = record_raw(root, status, emit)
         if result.recorded:
@@ -146,20 +141,26 @@ def run_all(
         todo = [name for name in wanted if changed_stages(graph, status, name)]
         if not todo:
             return result
-        _build(graph, todo, spread or threads(default_jobs()), emit, until, result)
+        _build(graph, todo, spread or threads(default_jobs()), emit, extent, result)
     return result
 
 
 def _build(
-    graph: Graph, todo: list[str], spread: Spread, emit: Emit, until: str, result: Result
+    graph: Graph, todo: list[str], spread: Spread, emit: Emit, extent: Extent, result: Result
 ) -> None:
     workspaces = Workspaces(graph, snapshot(graph.root))
     supervisor = Supervisor()
     logs = new_log_folder(graph.root)
     runs: dict[str, ObjectRun] = {name: ObjectRun(name, error="not started") for name in todo}
 
+    building: set[str] = set()
+
     def build(name: str) -> ObjectRun:
-        runs[name] = build_object(workspaces, name, supervisor, emit, logs, until)
+        building.add(name)
+        try:
+            runs[name] = build_object(workspaces, name, supervisor, emit, logs, extent)
+        finally:
+            building.discard(name)
         return runs[name]
 
     try:
@@ -169,6 +170,9 @@ def _build(
         supervisor.stop()
     finally:
         supervisor.stop()
+        deadline = time.monotonic() + STOP_TIME
+        while building and time.monotonic() < deadline:
+            time.sleep(0.05)
         result.runs = list(runs.values())
         emit(Event("", "", "merging"))
         merge(graph, [Finished(r.workspace, r.entries) for r in result.runs if r.workspace])
@@ -190,13 +194,13 @@ def build_object(
     supervisor: Supervisor,
     emit: Emit,
     logs: Path,
-    until: str = "",
+    extent: Extent,
 ) -> ObjectRun:
     """Build one object in a workspace of its own; errors are recorded, never raised."""
     run = ObjectRun(name, log=logs / f"{name}.log")
     try:
         run.workspace = workspaces.open(name)
-        _reproduce(run, run.workspace, supervisor, emit, until)
+        _reproduce(run, run.workspace, supervisor, emit, extent)
         entries = run.workspace.entries()
         done = {f"{s}@{name}" for s, state in run.states.items() if state in FINISHED}
         run.entries = {key: text for key, text in entries.items() if key in done}
@@ -211,16 +215,17 @@ def build_object(
 
 
 def _reproduce(
-    run: ObjectRun, workspace: Workspace, supervisor: Supervisor, emit: Emit, until: str
+    run: ObjectRun, workspace: Workspace, supervisor: Supervisor, emit: Emit, extent: Extent
 ) -> None:
     """Run ``dvc repro`` in the workspace, follow its output, fill in ``run``."""
-    target = [f"{until}@{run.name}"] if until else []
+    words = [f"{extent.until}@{run.name}"] if extent.until else []
+    words += ["--pull"] if extent.pull else []
     process = supervisor.start(
-        [sys.executable, "-m", "dvc", "repro", *target], workspace.path, workspace.environment
+        [sys.executable, "-m", "dvc", "repro", *words], workspace.path, workspace.environment
     )
     assert process.stdout is not None
     assert run.log is not None
-    follower = _Follower(run, emit)
+    follower = Follower(run, emit)
     with run.log.open("w", encoding="utf-8") as log:
         for line in process.stdout:
             log.write(line)
@@ -228,63 +233,6 @@ def _reproduce(
             follower.line(line.rstrip("\n"))
     code = supervisor.finish(process)
     follower.end(code, stopped=supervisor.stopping)
-
-
-class _Follower:
-    """Turns the output of ``dvc repro`` into states and events."""
-
-    def __init__(self, run: ObjectRun, emit: Emit) -> None:
-        self.run = run
-        self.emit = emit
-        self.stage = ""
-        self.begun = 0.0
-        self.recent: list[str] = []
-
-    def line(self, line: str) -> None:
-        for state, pattern in _MARKS:
-            if match := pattern.match(line):
-                stage = match[1].split("@")[0]
-                if state != "failed":
-                    self.close("ran")
-                    self.recent = []
-                    self.open(stage, state)
-                else:
-                    self.recent.append(line)
-                    if stage not in self.run.states:
-                        self.open(stage, "running")
-                return
-        if self.stage and _DONE.match(line):
-            self.close("ran")
-        elif line.strip():
-            self.recent = [*self.recent[-200:], line]
-
-    def open(self, stage: str, state: str) -> None:
-        self.run.states[stage] = state
-        if state == "running":
-            self.stage, self.begun = stage, time.monotonic()
-        self.emit(Event(self.run.name, stage, state))
-
-    def close(self, state: str, message: str = "") -> None:
-        if not self.stage:
-            return
-        took = time.monotonic() - self.begun
-        self.run.states[self.stage] = state
-        self.run.seconds[self.stage] = took
-        self.emit(Event(self.run.name, self.stage, state, round(took, 2), message))
-        self.stage = ""
-
-    def end(self, code: int, *, stopped: bool) -> None:
-        """Settle the last stage from the exit code of DVC."""
-        if code == 0:
-            self.close("ran")
-        elif stopped:
-            self.run.error = "stopped"
-            self.close("stopped")
-        else:
-            place = f"{self.stage}@{self.run.name}" if self.stage else self.run.name
-            tail = "\n".join(self.recent[-TAIL:])
-            self.run.error = advise(f"{place} failed (`dvc repro` exit code {code}).\n{tail}")
-            self.close("failed", self.recent[-1] if self.recent else "")
 
 
 def salvage(graph: Graph, emit: Emit = silent) -> list[str]:

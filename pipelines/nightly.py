@@ -13,12 +13,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pipelines import share
 from pipelines.events import Emit, Event, silent
 from pipelines.executor import Result
 from pipelines.graph import OBJECTS_FILE, read_graph, read_yaml
 from pipelines.lock import LOCK_FILE
 from pipelines.objects import PARTS, NewObject, add, replace_captures, write_lists
-from pipelines.process import CommandError, dvc, git
+from pipelines.process import CommandError, git
 from pipelines.workspace import AUTHOR, cache_of, configure, head, remove, require_git
 from twinloop.card import NAME
 from twinloop.errors import InputError, TwinloopError
@@ -76,7 +77,7 @@ def spend_night(
     night.result = run(tree)
     night.commit = commit(root, tree, branch, old, night)
     if push:
-        dvc(tree, "push", "--run-cache")
+        share.push(tree)
         night.pushed = True
     for name in night.taken:
         if name not in night.result.failed:

@@ -14,9 +14,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pipelines.executor import run_all, threads
+from pipelines.executor import Extent, run_all, threads
 from pipelines.lock import project_lock
 from pipelines.process import WORKSPACE_VARIABLE
+from pipelines.share import push
 from pipelines.workspace import FOLDER
 from tests.miniature import Miniature
 from twinloop.errors import InputError, MachineError
@@ -213,13 +214,16 @@ def test_kill_9_while_bringing_home_loses_nothing(
     assert not list((mini.root / FOLDER).iterdir())
 
 
-def test_interrupt_stops_all_processes_and_keeps_finished_stages(mini: Miniature) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupt_stops_all_processes_and_keeps_finished_stages(
+    mini: Miniature, number: signal.Signals
+) -> None:
     """Ctrl-C: exit code 130, no process left, a is home, the message says how to go on."""
     only(mini, "ant")
     mini.override("ant", "b", sleep=60)
     process = start(mini)
     wait_for(mini, "begin b@ant")
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130, out + err
     assert "twinloop run" in err
@@ -327,10 +331,9 @@ def test_two_clones_share_results_through_one_remote(mini: Miniature, tmp_path: 
     for project in (mini, clone):
         project.edit("params.yaml", "b: {n: 1}", "b: {n: 2}")
     run_all(mini.root)
-    mini.dvc("push", "-q", "--run-cache")
+    push(mini.root)
     assert mini.executed() == ["b@ant", "c@ant"]
-    clone.dvc("fetch", "-q", "--run-cache")
-    result = run_all(clone.root)
+    result = run_all(clone.root, extent=Extent(pull=True))
     assert clone.executed() == []
     assert result.runs[0].states == {"a": "unchanged", "b": "restored", "c": "restored"}
     assert status(clone) == []

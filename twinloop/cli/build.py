@@ -120,6 +120,15 @@ def run(
     raise typer.Exit(start_pipelines(find_root(), arguments))
 
 
+def push() -> None:
+    """Push results to the DVC remote, so that others restore instead of build them.
+
+    They say `twinloop run --pull`. Unlike `dvc push --run-cache` it takes along what metrics and
+    plots need, without which DVC would run their stages again.
+    """
+    raise typer.Exit(start_pipelines(find_root(), ["push"]))
+
+
 def status(*, as_json: Json = False) -> None:
     """Show what is built, what has changed, and what follows from that."""
     raise typer.Exit(start_pipelines(find_root(), ["status", *(["--json"] if as_json else [])]))
