@@ -57,8 +57,8 @@ def dataset(frames=4):
     quaternion = np.tile([1.0, 0, 0, 0], (frames, 1))
     return xr.Dataset(
         {
-            "time": ("frame", np.arange(frames) / 30),
-            "quaternion": (("frame", "wxyz"), quaternion),
+            "time": ("frame", np.arange(frames) / 30, {"units": "s"}),
+            "quaternion": (("frame", "wxyz"), quaternion, {"units": "1", "frame": "world"}),
         }
     )
 
@@ -72,7 +72,7 @@ def faults(groups):
 
 def test_valid_tree_passes():
     """A tree that follows the schema, with a pattern group, raises nothing."""
-    push = xr.Dataset({"covariance": (("a", "b"), np.eye(6))})
+    push = xr.Dataset({"covariance": (("a", "b"), np.eye(6), {"units": "1"})})
     validate(xr.DataTree.from_dict({"/": dataset(), "/push_000": push}), SCHEMA, "poses.zarr")
 
 
@@ -83,7 +83,10 @@ def test_all_faults_are_listed_at_once_with_index_and_value():
     broken["quaternion"].values[3] = [2, 0, 0, 0]
     broken["extra"] = ("frame", np.zeros(4))
     message = faults(
-        {"/": broken, "/push_007": xr.Dataset({"covariance": (("a", "b"), -np.eye(3))})}
+        {
+            "/": broken,
+            "/push_007": xr.Dataset({"covariance": (("a", "b"), -np.eye(3), {"units": "1"})}),
+        }
     )
     assert "poses.zarr" in message
     assert "time[2]: value 0." in message
@@ -102,6 +105,11 @@ def test_all_faults_are_listed_at_once_with_index_and_value():
         (lambda d: d.rename(frame="view"), "dims ('view',), expected ('frame',)"),
         (lambda d: d.isel(wxyz=slice(3)), "size of 'wxyz' is 3, expected 4"),
         (lambda d: d.assign(time=d.time.assign_attrs(units="ms")), "units 'ms', expected 's'"),
+        (lambda d: d.assign(time=d.time.drop_attrs()), "units None, expected 's'"),
+        (
+            lambda d: d.assign(quaternion=d.quaternion.assign_attrs(frame="camera")),
+            "frame 'camera', expected 'world'",
+        ),
     ],
 )
 def test_structure_faults(change, expected):

@@ -15,6 +15,7 @@ import xarray as xr
 from twinloop.artifacts import store
 from twinloop.artifacts.kinds.frames import FRAMES
 from twinloop.artifacts.migrate import migrate
+from twinloop.artifacts.schema import ArraySpec
 from twinloop.artifacts.store import MAX_FILES, open_artifact, write_artifact
 from twinloop.errors import ArtifactError, MachineError
 
@@ -157,13 +158,70 @@ def test_header_that_claims_terabytes_is_refused(tmp_path):
         open_artifact(path, FRAMES)
 
 
+def test_an_older_minor_version_is_read(tmp_path):
+    """A file without an array that a later minor version added (optional by rule) is read."""
+    data = frames()
+    older = FRAMES.model_copy(update={"version": "1.0.0"})
+    write_artifact(tmp_path / "old.zarr", older, {"/": data})
+    assert "gain" not in data  # optional, added later
+    newer = FRAMES.model_copy(update={"version": "1.7.0"})
+    assert (
+        open_artifact(tmp_path / "old.zarr", newer, values=True).attrs["schema_version"] == "1.0.0"
+    )
+
+
+def test_ten_gigabytes_open_fast_and_small(tmp_path):
+    """A store of 10 GB in shape opens and gives one frame in little time and memory."""
+    import zarr
+
+    path = tmp_path / "big.zarr"
+    write_artifact(path, FRAMES, {"/": frames(4, side=16)})
+    side, count = 1024, 3300  # 10.4 GB of pictures, of which a few shards are really there
+    meta = json.loads((path / "image" / "zarr.json").read_text())
+    codec = meta["codecs"][0]["configuration"]
+    assert codec["chunk_shape"][0] == 1  # one frame is read without its neighbours
+    meta["shape"] = [count, side, side, 3]
+    meta["chunk_grid"]["configuration"]["chunk_shape"] = [32, side, side, 3]
+    codec["chunk_shape"] = [1, side, side, 3]
+    meta["dimension_names"] = ["n", "v", "u", "c"]
+    (path / "image" / "zarr.json").write_text(json.dumps(meta))
+    array = zarr.open_array(path / "image", mode="r+")
+    rng = np.random.default_rng(0)
+    array[64:65] = rng.integers(0, 255, (1, side, side, 3), dtype=np.uint8)
+    script = (
+        "import resource, sys, time, xarray as xr; from pathlib import Path;"
+        "from twinloop.artifacts.store import _refuse_bombs;"
+        "rss = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss;"
+        "before = rss(); started = time.process_time();"
+        "tree = xr.open_datatree(sys.argv[1], engine='zarr', consolidated=False, chunks=None);"
+        "_refuse_bombs(tree, Path(sys.argv[1])); frame = tree['image'][64].values;"
+        "print(tree['image'].nbytes, int(frame.max()), rss() - before,"
+        " time.process_time() - started)"
+    )
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(path)],
+        check=True,
+        cwd=root,
+        capture_output=True,
+        text=True,
+    )
+    claimed, brightest, grown, seconds = done.stdout.split()
+    assert int(claimed) > 10**10
+    assert int(brightest) > 200
+    assert int(grown) < 200_000  # kB
+    assert float(seconds) < 2
+
+
 def test_versions(tmp_path):
     """Newer minor is read, newer major refused with the fix, older major migrated."""
     data = frames().assign(new_array=("frame", np.zeros(6)))
-    newer = FRAMES.model_copy(update={"version": "1.9.0"})
-    tree = xr.DataTree.from_dict({"/": data})
-    tree.attrs |= {"schema": FRAMES.name, "schema_version": "1.9.0"}
-    tree.to_zarr(tmp_path / "minor.zarr", zarr_format=3, consolidated=False)
+    root = FRAMES.groups["/"]
+    array = ArraySpec(dims=("frame",), dtype="float64", units="1", description="new", optional=True)
+    grown = root.model_copy(update={"arrays": {**root.arrays, "new_array": array}})
+    newer = FRAMES.model_copy(update={"version": "1.9.0", "groups": {**FRAMES.groups, "/": grown}})
+    write_artifact(tmp_path / "minor.zarr", newer, {"/": data})
+    tree = open_artifact(tmp_path / "minor.zarr", newer)
     assert "new_array" in open_artifact(tmp_path / "minor.zarr", FRAMES)
     tree.attrs["schema_version"] = "2.0.0"
     with pytest.raises(ArtifactError, match="pip install --upgrade twinloop"):

@@ -164,9 +164,9 @@ def _array_faults(label: str, array: xr.Variable, spec: ArraySpec, values: bool)
     if array.dtype != np.dtype(spec.dtype):
         yield f"{label}: dtype {array.dtype}, expected {spec.dtype}"
         return
-    units = array.attrs.get("units", spec.units)
-    if units != spec.units:
-        yield f"{label}: units {units!r}, expected {spec.units!r}"
+    for key, wanted in (("units", spec.units), ("frame", spec.frame)):
+        if array.attrs.get(key) != wanted:
+            yield f"{label}: {key} {array.attrs.get(key)!r}, expected {wanted!r}"
     for dim, size in spec.sizes.items():
         if array.sizes[dim] != size:
             yield f"{label}: size of {dim!r} is {array.sizes[dim]}, expected {size}"

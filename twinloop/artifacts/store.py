@@ -170,13 +170,12 @@ def _described(
         copy.attrs = _canonical(dict(dataset.attrs))
         for name, variable in copy.variables.items():
             spec = declared.arrays.get(str(name)) if declared else None
-            # Attributes come from the declaration alone, so that they cannot contradict it.
-            own = {k: v for k, v in variable.attrs.items() if k not in ("units", "long_name")}
+            own = dict(variable.attrs)
             if spec is not None:
-                units = variable.attrs.get("units", spec.units)
-                own |= {"units": units, "long_name": spec.description}
-                if spec.frame:
-                    own["frame"] = spec.frame
+                # What the caller states is kept, so that validation sees a contradiction.
+                own = {"units": spec.units, "frame": spec.frame} | variable.attrs
+                own["long_name"] = spec.description
+                own = {k: v for k, v in own.items() if v is not None}
             variable.attrs = _canonical(own)
             variable.encoding = {}
         named["/" if key == "/" else f"/{key}"] = copy
