@@ -39,9 +39,9 @@ class Params(StageParams):
         0.05, ge=0, description="Model error of forces, share of the force [1]."
     )
     force_error_across: float = Field(
-        0.2, ge=0, description="The same across the force: friction of a rubbing fingertip [1]."
+        0.1, ge=0, description="The same across the force: friction of a rubbing fingertip [1]."
     )
-    force_jitter: float = Field(4e-3, ge=0, description="Timing error of force peaks [s].")
+    force_jitter: float = Field(2e-3, ge=0, description="Timing error of force peaks [s].")
     error_correlation: float = Field(
         0.1, gt=0, description="Time over which model error stays the same [s]."
     )

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from twinloop.errors import InputError
 from twinloop.physics.likelihood import Likelihood, NoiseModel
-from twinloop.physics.parameters import DRAG, LOG_MASS, SHARED, Priors, unknowns
+from twinloop.physics.parameters import DRAG, LOG_MASS, PLACE, SHARED, Priors, unknowns
 from twinloop.physics.posterior import Estimates, covariance, estimates
 from twinloop.physics.record import (
     PushRecord,
@@ -283,10 +283,11 @@ def _curves(likelihood: Likelihood, theta: Array) -> list[Curves]:
     residuals = likelihood.residuals(theta)
     for p, window in enumerate(likelihood.windows):
         own = theta[likelihood.prior.push_slice(p)]
-        rolled = likelihood.roll(theta[None, :u], np.array([p], np.int32), own[None, :3])
+        rolled = likelihood.roll(theta[None, :u], np.array([p], np.int32), own[None, : len(PLACE)])
         predicted = likelihood.predict(p, rolled, theta[None, SHARED.index("clock")])
         poses = 6 * len(window.frame_time)
         r = residuals[p]
+        bias = own[len(PLACE) : len(PLACE) + 3]
         out.append(
             Curves(
                 name=window.name,
@@ -297,7 +298,7 @@ def _curves(likelihood: Likelihood, theta: Array) -> list[Curves]:
                 measured_rotation=rotation_vector(window.rotation),
                 predicted_rotation=rotation_vector(predicted.rotation[0]),
                 bin_time=window.bin_time,
-                measured_force=window.force - theta[DRAG] * window.drag - own[3:],
+                measured_force=window.force - theta[DRAG] * window.drag - bias,
                 predicted_force=np.exp(theta[LOG_MASS]) * predicted.force[0],
                 force_std=1 / likelihood.force_scale[p],
                 pose_chi2=float(np.mean(r[:poses] ** 2)),

@@ -22,7 +22,8 @@ POSITION = 0  # 0, 1, 2: body frame origin in the world, m
 QUATERNION = 3  # 3..6: wxyz, body to world
 VELOCITY = 7  # 7, 8, 9: of the centre of mass, world, m/s
 SPIN = 10  # 10, 11, 12: angular velocity, body frame, rad/s
-STATE = 13
+PRELOAD = 13  # upward stretch of the fingertip's bristle when it first touches, m
+STATE = 14
 
 # Tangential bristles are this much softer than the normal spring, and damped by this share of the
 # normal damping: enough to hold a tilted object still, not so stiff that they limit the step.

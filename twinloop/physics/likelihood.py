@@ -56,8 +56,8 @@ class NoiseModel:
 
     motion_share: float = 0.015
     force_share: float = 0.05
-    force_across: float = 0.2
-    jitter: float = 4.0e-3
+    force_across: float = 0.1
+    jitter: float = 2.0e-3
     correlation: float = 0.1
     floor: tuple[float, float, float] = (2.0e-4, 2.0e-3, 0.01)
     huber: float = 2.5
@@ -122,13 +122,13 @@ class Likelihood:
         return self.settings.dt * self.settings.every
 
     def roll(self, values: Array, push: npt.NDArray[np.int32], place: Array) -> Rollout:
-        """Rollouts of (R, SHARED) values, each in its push from its own place (R, 3)."""
+        """Rollouts of (R, SHARED) values, each in its push from its own place (R, 4)."""
         motion = values[:, : len(MOTION)]
         state = start_states(
             self.shape,
             self.windows,
             push,
-            place - np.pad(values[:, list(CAMERA)], ((0, 0), (0, 1))),
+            place - np.pad(values[:, list(CAMERA)], ((0, 0), (0, len(PLACE) - 2))),
             np.exp(motion[:, MOTION.index("log_table_stiffness")]),
         )
         return simulate(
@@ -193,6 +193,8 @@ class Likelihood:
                 first = 6 * len(self.windows[p].frame_time)
                 per_newton = self.force_scale[p]
                 J[first:, LOG_MASS] = (mass * predicted.force[0] * per_newton).ravel()
+                late = mass * self._rate(predicted.force[:1])[0] * per_newton
+                J[first:, at + len(PLACE) + 3] = -late.ravel()
                 for axis in range(3):
                     column = np.zeros_like(per_newton)
                     column[:, axis] = per_newton[:, axis]
@@ -263,6 +265,13 @@ class Likelihood:
         force = force.reshape(len(clock), bins, self.settings.bin_records, 3).mean(axis=2)
         return Prediction(position - rolled.position[:, :1], R @ np.swapaxes(R0, -1, -2), force)
 
+    def _rate(self, force: Array) -> Array:
+        """(..., B, 3) N/s, change of a force per bin; zero for a single bin."""
+        if force.shape[-2] < 2:
+            return np.zeros_like(force)
+        width = self.record_step * self.settings.bin_records
+        return np.asarray(np.gradient(force, axis=-2) / width)
+
     def _whiten(self, push: int, predicted: Prediction, mass: Array, nuisance: Array) -> Array:
         """(K, n) residuals, simulated minus measured."""
         window = self.windows[push]
@@ -273,7 +282,8 @@ class Likelihood:
         if not self.use_force:
             return np.asarray(r)
         force = mass[:, None, None] * predicted.force
-        force = force + nuisance[:, None, :3] * window.drag + nuisance[:, None, 3:]
+        force = force - nuisance[:, 6:, None] * self._rate(force)
+        force = force + nuisance[:, None, :3] * window.drag + nuisance[:, None, 3:6]
         f = (force - window.force) * self.force_scale[push]
         return np.concatenate([r, f.reshape(len(mass), -1)], axis=1)
 

@@ -39,9 +39,10 @@ MOTION = (
 )
 # Shared unknowns that change only how the motion is observed.
 OBSERVED = ("log_mass", "clock", "camera_x", "camera_y", "drag_x", "drag_y", "drag_z")
-# Per push: start pose (changes the motion), then force nuisances (observed only).
-PLACE = ("x", "y", "yaw")
-FORCE = ("force_x", "force_y", "force_z")
+# Per push: start pose and tangential preload of the fingertip (change the motion), then nuisances
+# of the force (observed only).
+PLACE = ("x", "y", "yaw", "preload")
+FORCE = ("force_x", "force_y", "force_z", "delay")
 PER_PUSH = PLACE + FORCE
 SHARED = MOTION + OBSERVED
 LOG_MASS = SHARED.index("log_mass")
@@ -53,7 +54,7 @@ EXTENT = slice(4, 7)
 
 # Finite-difference steps of MOTION and PLACE, small against every prior, large against rounding.
 MOTION_STEP = np.array([1e-3, 2e-5, 2e-5, 2e-5, *[1e-3] * 3, *[2e-3] * 4, 5e-3, 2e-5, 1e-2])
-PLACE_STEP = np.array([1e-5, 1e-5, 1e-4])
+PLACE_STEP = np.array([1e-5, 1e-5, 1e-4, 2e-6])
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,9 @@ class Priors:
         drag_std: N, dry friction of the robot along each axis that its free motion did not show.
         force_std: N, constant force bias per push and axis.
         gain_std: Relative sd of the effort scale; goes into mass one to one.
+        preload_std: m, stretch of the fingertip's bristle at touch: the instant of touch, too fine
+            to be seen, decides how much a rubbing tip lifts or loads the object.
+        delay_std: s, timing error of a push's forces.
     """
 
     density: tuple[float, float] = (500.0, 1.5)
@@ -101,6 +105,8 @@ class Priors:
     drag_std: float = 0.1
     force_std: float = 0.1
     gain_std: float = 0.02
+    preload_std: float = 2.0e-4
+    delay_std: float = 3.0e-3
 
 
 @dataclass(frozen=True)
@@ -144,7 +150,8 @@ def unknowns(shape: CollisionShape, windows: list[PushWindow], priors: Priors) -
     for window in windows:
         place = np.hypot(window.rest_std, priors.place_std)
         shared += [(0.0, float(s)) for s in place]
-        shared += [(0.0, priors.force_std)] * 3
+        shared += [(0.0, priors.preload_std)]
+        shared += [*[(0.0, priors.force_std)] * 3, (0.0, priors.delay_std)]
     mean, std = np.array(shared, dtype=np.float64).T
     return Unknowns(np.ascontiguousarray(mean), np.ascontiguousarray(std), len(windows))
 
@@ -181,13 +188,13 @@ def start_states(
     place: Array,
     table_stiffness: Array,
 ) -> Array:
-    """(R, 13) states at rest: rest pose of each row's push, moved by ``place``.
+    """(R, 14) states at rest: rest pose of each row's push, moved by ``place``.
 
     Args:
         shape: The object.
         windows: All pushes.
         push: (R,) push of each row.
-        place: (R, 3) x, y (m), yaw (rad).
+        place: (R, 4) x, y (m), yaw (rad), preload (m).
         table_stiffness: (R,) 1/s^2; the object starts at its static penetration.
     """
     state = np.zeros((len(push), layout.STATE))
@@ -197,6 +204,7 @@ def start_states(
     state[:, 0:2] = np.array([windows[p].rest_position[:2] for p in push]) + place[:, :2]
     state[:, 2] = height - GRAVITY / table_stiffness
     state[:, 3:7] = _quaternions(R)
+    state[:, layout.PRELOAD] = place[:, 3]
     return state
 
 

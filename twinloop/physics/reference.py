@@ -22,7 +22,7 @@ def simulate_reference(
     *,
     gravity: float = GRAVITY,
 ) -> Rollout:
-    """Roll one row of parameters (16,) from ``state`` (13,) through one push.
+    """Roll one row of parameters (16,) from ``state`` (14,) through one push.
 
     Same equations as the kernel: compliant contacts, bristle friction, semi-implicit Euler.
 
@@ -36,9 +36,10 @@ def simulate_reference(
     q = Rotation.from_quat(state[[4, 5, 6, 3]])
     x = state[:3] + q.apply(com)
     v, w = state[7:10].copy(), state[10:13].copy()
-    bristles, tip_bristle = np.zeros((len(points), 3)), np.zeros(3)
+    bristles, tip_bristle = np.zeros((len(points), 3)), np.array([0.0, 0.0, state[layout.PRELOAD]])
     positions, quaternions, forces = [], [], []
     window: list[Array] = []
+    touched = False
     for step in range(int(controls.steps[push])):
         if step % controls.every == 0:
             positions.append(x - q.apply(com))
@@ -50,6 +51,9 @@ def simulate_reference(
             shape, controls, push, step, parameters, q, x, v, spin, tip_bristle
         )
         window.append(tip)
+        touched = touched or bool(tip_arm.any())
+        if touched and not tip_arm.any():
+            tip_bristle = np.zeros(3)
         total = force.sum(axis=0) + tip + np.array([0.0, 0.0, -mass * gravity])
         torque = np.cross(arm, force).sum(axis=0) + np.cross(tip_arm, tip)
         v = v + controls.dt / mass * total
@@ -108,7 +112,7 @@ def _fingertip(
     local = q.inv().apply(controls.tip_position[push, step] - x) + com
     distance, gradient = shape.grid.sample(local[None])
     depth = controls.tip_radius[push] - distance[0]
-    nothing = np.zeros(3), np.zeros(3), np.zeros(3)
+    nothing = np.zeros(3), np.zeros(3), bristle
     if not depth > 0 or not np.linalg.norm(gradient[0]) > 0:
         return nothing
     outward = gradient[0] / np.linalg.norm(gradient[0])

@@ -29,6 +29,7 @@ POSITION = wp.constant(layout.POSITION)
 QUATERNION = wp.constant(layout.QUATERNION)
 VELOCITY = wp.constant(layout.VELOCITY)
 SPIN = wp.constant(layout.SPIN)
+PRELOAD = wp.constant(layout.PRELOAD)
 K_RATIO = wp.constant(wp.float64(layout.BRISTLE_STIFFNESS_RATIO))
 B_RATIO = wp.constant(wp.float64(layout.BRISTLE_DAMPING_RATIO))
 RAMP = wp.constant(wp.float64(1.0 / layout.RAMP_DEPTH))
@@ -159,6 +160,8 @@ def rollout(
     w = wp.vec3d(state[t, SPIN], state[t, SPIN + 1], state[t, SPIN + 2])
     for i in range(count + 1):
         bristles[t, i] = wp.vec3d(ZERO, ZERO, ZERO)
+    bristles[t, count] = wp.vec3d(ZERO, ZERO, state[t, PRELOAD])
+    touched = int(0)  # noqa: RUF046, UP018
     nx = wp.float64(grid.shape[0] - 1)
     ny = wp.float64(grid.shape[1] - 1)
     nz = wp.float64(grid.shape[2] - 1)
@@ -224,6 +227,7 @@ def rollout(
                 normal = k_tip * depth + ramp * b_tip * closing
                 if normal > ZERO:
                     touching = 1
+                    touched = 1
                     limit = mu_tip * normal
                     slip = u - closing * n
                     # The contact plane turns with the object: keep the bristle in it.
@@ -235,7 +239,7 @@ def rollout(
                     pushed = pushed - normal * n
                     force += pushed
                     torque += wp.cross(r, pushed)
-        if touching == 0:
+        if touching == 0 and touched == 1:
             bristles[t, count] = wp.vec3d(ZERO, ZERO, ZERO)
         force_sum += pushed
         v += (dt / mass) * force

@@ -94,7 +94,7 @@ def simulate(
         shape: Support points, signed distances and body frame of the object.
         controls: Fingertip motion of the pushes.
         parameters: (R, 16) physical parameters, columns of ``layout``.
-        state: (R, 13) initial state, columns of ``layout``.
+        state: (R, 14) initial state, columns of ``layout``.
         push: (R,) index of the push in ``controls``.
         gravity: m/s^2, along -z.
         threads: How many threads share the rows; it never changes the result.
