@@ -33,7 +33,7 @@ def run(inputs: Inputs, params: Params) -> dict[str, xr.Dataset]:
     """
     folder = inputs.truth / "lab"
     if folder.is_dir():
-        return _against_lab(inputs, params, load_truth(folder, inputs.object, inputs.folder))
+        return _against_lab(inputs, params, load_truth(folder, inputs.object))
     return _inside_twin(inputs, params)
 
 

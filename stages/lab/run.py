@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -16,14 +17,14 @@ from twinloop.lab.demo import shoot_demo
 from twinloop.lab.objects import LabObject, build_object
 from twinloop.lab.scan import shoot_scan
 from twinloop.lab.session import shoot_pushes
-from twinloop.lab.spec import dump_lab_spec, load_lab_spec
+from twinloop.lab.spec import LabSpec, dump_lab_spec, load_lab_spec
 
 
 def run(inputs: Inputs, params: Params, out: Path) -> None:
     """Write ``out/raw/{scan,push,demo}`` and ``out/truth/lab``.
 
     Raises:
-        InputError: ``lab.yaml`` is missing or wrong, or a push misses the object.
+        InputError: ``lab.yaml`` or its mesh is missing or wrong, or a push misses the object.
         MachineError: Nothing on this machine can render without a screen.
     """
     spec = load_lab_spec(inputs.folder / "lab.yaml")
@@ -34,13 +35,29 @@ def run(inputs: Inputs, params: Params, out: Path) -> None:
     scan = shoot_scan(item, out / "raw" / "scan", params.scan, spec.noise, seed)
     pushes = shoot_pushes(item, spec, params.push, out / "raw" / "push", seed)
     shoot_demo(item, scan.T_world_labobject, out / "raw" / "demo", params.demo, spec.noise, seed)
-    truth = out / "truth" / "lab"
-    truth.mkdir(parents=True)
-    (truth / "world.yaml").write_text(dump_lab_spec(spec), encoding="utf-8")
     groups = object_truth(item, scan.T_world_labobject) | {
         f"/{name}": dataset for name, dataset in pushes.items()
     }
-    write_artifact(truth / "truth.zarr", TRUTH_SCHEMA, groups, {"object": inputs.object})
+    write_truth(out / "truth" / "lab", spec, inputs.folder, groups, inputs.object)
+
+
+def write_truth(
+    truth: Path, spec: LabSpec, folder: Path, groups: dict[str, xr.Dataset], name: str
+) -> None:
+    """Lay down all that `evaluate` needs to rebuild the true world: recipe, mesh file, truth.
+
+    Args:
+        truth: `truth/lab`, to be made.
+        spec: the recipe.
+        folder: where the recipe's mesh file lies, if it has one.
+        groups: groups of the truth artifact.
+        name: name of the object.
+    """
+    truth.mkdir(parents=True)
+    (truth / "world.yaml").write_text(dump_lab_spec(spec), encoding="utf-8")
+    if spec.mesh is not None:
+        shutil.copyfile(folder / spec.mesh, truth / spec.mesh)
+    write_artifact(truth / "truth.zarr", TRUTH_SCHEMA, groups, {"object": name})
 
 
 def object_truth(item: LabObject, T_world_labobject: np.ndarray) -> dict[str, xr.Dataset]:

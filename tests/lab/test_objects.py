@@ -1,5 +1,8 @@
 """Shapes, recipes and unwrapping of lab objects."""
 
+import hashlib
+from pathlib import Path
+
 import numpy as np
 import pytest
 import trimesh
@@ -138,11 +141,16 @@ def test_recipe_round_trips_through_yaml(tmp_path):
         load_lab_spec(tmp_path / "none.yaml")
 
 
+def sha256(path: Path) -> str:
+    """Hash of a file, as `sha256sum` prints it."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
 def test_own_mesh_becomes_an_object(tmp_path):
     """A concave closed mesh is read, scaled to size and cut into convex pieces."""
     item = build_object(load_preset("letter_u"), "u")
     trimesh.Trimesh(item.vertices * 1000, item.faces).export(tmp_path / "u.ply")
-    recipe = {"shape": "mesh", "mesh": "u.ply", "mass": 0.1}
+    recipe = {"shape": "mesh", "mesh": "u.ply", "sha256": sha256(tmp_path / "u.ply"), "mass": 0.1}
     with pytest.raises(InputError, match=r"156 m long.*millimetres"):
         build_object(parse_lab_spec(recipe), "u", tmp_path)
     spec = parse_lab_spec({**recipe, "size": [0.087, 0.043, 0.156]})
@@ -159,9 +167,52 @@ def test_open_or_missing_mesh_is_refused(tmp_path):
     trimesh.Trimesh(item.vertices, item.faces[:-2]).export(tmp_path / "open.obj")
     with pytest.raises(InputError, match="holes"):
         build_object(
-            parse_lab_spec({"shape": "mesh", "mesh": "open.obj", "mass": 0.1}), "c", tmp_path
+            parse_lab_spec(
+                {
+                    "shape": "mesh",
+                    "mesh": "open.obj",
+                    "sha256": sha256(tmp_path / "open.obj"),
+                    "mass": 0.1,
+                }
+            ),
+            "c",
+            tmp_path,
         )
     with pytest.raises(InputError, match="no such mesh file"):
         build_object(
             parse_lab_spec({"shape": "mesh", "mesh": "no.obj", "mass": 0.1}), "c", tmp_path
         )
+
+
+def test_an_edited_mesh_is_refused_until_the_recipe_names_it(tmp_path):
+    """The recipe's hash binds the file; the message gives the right hash and what to do with it."""
+    item = build_object(load_preset("cube"), "c")
+    path = tmp_path / "c.stl"
+    trimesh.Trimesh(item.vertices, item.faces).export(path)
+    recipe = {"shape": "mesh", "mesh": "c.stl", "mass": 0.1}
+    with pytest.raises(InputError, match=f"no sha256.*`sha256: {sha256(path)}` below"):
+        build_object(parse_lab_spec(recipe), "c", tmp_path)
+    bound = parse_lab_spec({**recipe, "sha256": sha256(path)})
+    first = build_object(bound, "c", tmp_path)
+    trimesh.Trimesh(item.vertices * 1.01, item.faces).export(path)
+    with pytest.raises(InputError, match=f"says sha256 {bound.sha256}.*is {sha256(path)}"):
+        build_object(bound, "c", tmp_path)
+    edited = build_object(parse_lab_spec({**recipe, "sha256": sha256(path)}), "c", tmp_path)
+    np.testing.assert_allclose(edited.size, 1.01 * first.size, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"mesh": "../secret.obj"}, "plain name"),
+        ({"mesh": "/etc/passwd"}, "plain name"),
+        ({"mesh": "world.yaml"}, "plain name"),
+        ({"sha256": "ABC"}, "sha256"),
+        ({"shape": "cylinder", "size": [0.1, 0.1, 0.1]}, "set shape: mesh"),
+    ],
+)
+def test_a_mesh_is_a_plain_file_beside_the_recipe(change, words):
+    """No path outside the folder, no other kind of file, no hash without a mesh."""
+    recipe = {"shape": "mesh", "mesh": "u.ply", "sha256": "0" * 64, "mass": 0.1}
+    with pytest.raises(InputError, match=words):
+        parse_lab_spec({**recipe, **change})

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+import trimesh
 import yaml
 
 from stages.harness import Inputs
@@ -22,7 +24,9 @@ from twinloop.capture.robot_log import read_robot_log
 from twinloop.capture.video import frame_times, read_video
 from twinloop.card import read_card
 from twinloop.hand.model import RobotModel
-from twinloop.lab.spec import load_lab_spec
+from twinloop.lab.objects import build_object
+from twinloop.lab.reenact import load_truth
+from twinloop.lab.spec import load_lab_spec, parse_lab_spec
 
 TINY = Path(__file__).parents[1] / "tiny"
 
@@ -153,3 +157,18 @@ def test_another_seed_gives_another_capture(lab: tuple[Path, Inputs, Params]) ->
     """The recipe's copy names the seed; the board pose depends on it."""
     world = yaml.safe_load((lab[0] / "truth/lab/world.yaml").read_text())
     assert world["seed"] == load_lab_spec(TINY / "lab.yaml").seed
+
+
+def test_the_truth_folder_alone_rebuilds_an_object_from_a_mesh(tmp_path: Path) -> None:
+    """The mesh file travels with the truth: the recipe's own folder may be gone."""
+    folder, truth = tmp_path / "datasets", tmp_path / "truth"
+    folder.mkdir()
+    trimesh.creation.box((0.05, 0.04, 0.06)).export(folder / "box.obj")
+    digest = hashlib.sha256((folder / "box.obj").read_bytes()).hexdigest()
+    spec = parse_lab_spec({"shape": "mesh", "mesh": "box.obj", "sha256": digest, "mass": 0.1})
+    item = build_object(spec, "box", folder)
+    run.write_truth(truth, spec, folder, run.object_truth(item, np.eye(4)), "box")
+    (folder / "box.obj").unlink()
+    again = load_truth(truth, "box").object
+    np.testing.assert_array_equal(again.vertices, item.vertices)
+    np.testing.assert_array_equal(again.inertia, item.inertia)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 from pathlib import Path
 
 import numpy as np
@@ -14,17 +16,42 @@ from twinloop.lab.shapes import Part, Shape, convex_hull, grounded
 CONVEX_ENOUGH = 1.02  # hull volume / volume below which one hull serves as the only piece
 
 
-def load_shape(path: Path, size: tuple[float, float, float] | None = None) -> Shape:
-    """Read a closed mesh (obj, ply, stl, glb; z up at rest), stretched to ``size`` (m) where given.
+def load_shape(
+    path: Path, sha256: str | None, size: tuple[float, float, float] | None = None
+) -> Shape:
+    """Read a closed mesh (obj, ply, stl, off, glb; z up at rest).
 
-    Raises InputError where the file is missing or unreadable, or the surface is open or inside out.
+    The recipe names the file's hash: it alone decides whether a cached result still holds, so a
+    mesh that was edited must not pass under the old recipe.
+
+    Args:
+        path: the file.
+        sha256: its hash as the recipe has it; None where the recipe lacks it.
+        size: bounding box (x, y, z) m to stretch the mesh to; as it is if None.
+
+    Raises:
+        InputError: the file is missing, is not the one of the recipe, cannot be read, or its
+            surface is open.
     """
-    if not path.is_file():
+    try:
+        content = path.read_bytes()
+    except OSError as error:
         raise InputError(
-            f"{path}: no such mesh file; `mesh:` is relative to the folder of lab.yaml"
+            f"{path}: no such mesh file ({error.strerror}); `mesh:` is the name of a file beside "
+            "lab.yaml"
+        ) from None
+    found = hashlib.sha256(content).hexdigest()
+    if sha256 != found:
+        was = "the recipe has no sha256" if sha256 is None else f"the recipe says sha256 {sha256}"
+        raise InputError(
+            f"{path}: {was}, the file's is {found}; if this is the mesh you mean, write "
+            f"`sha256: {found}` below `mesh:` in lab.yaml, else restore the file"
         )
     try:
-        mesh = trimesh.load_mesh(path, process=True)
+        # From bytes: nothing beside the file (materials, textures) is looked at.
+        mesh = trimesh.load_mesh(
+            io.BytesIO(content), file_type=path.suffix[1:].lower(), process=True
+        )
     except Exception as error:
         raise InputError(f"{path}: cannot be read as a mesh: {error}") from error
     if not isinstance(mesh, trimesh.Trimesh) or len(mesh.faces) == 0:

@@ -46,7 +46,7 @@ class LabObject:
 def build_object(spec: LabSpec, name: str, folder: Path | None = None) -> LabObject:
     """Build the object of a recipe; ``folder`` is where a mesh file of the recipe lies.
 
-    Raises InputError where the shape is unknown or the mesh file is missing, open or degenerate.
+    Raises InputError where the mesh file is missing, open or not the one of the recipe.
     """
     shape = build_shape(spec, folder)
     moments = mass_moments(spec, shape)
@@ -90,6 +90,6 @@ def build_shape(spec: LabSpec, folder: Path | None = None) -> Shape:
     """The recipe's shape, built or read from its mesh file in ``folder``."""
     if spec.shape == "mesh":
         assert spec.mesh is not None
-        return load_shape((folder or Path()) / spec.mesh, spec.size)
+        return load_shape((folder or Path()) / spec.mesh, spec.sha256, spec.size)
     assert spec.size is not None
     return BUILDERS[spec.shape](spec.size)

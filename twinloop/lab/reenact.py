@@ -61,18 +61,17 @@ class LabTruth:
         return build_world(self.object, robot, np.eye(4), truth, substeps).compile()
 
 
-def load_truth(folder: Path, name: str, mesh_folder: Path) -> LabTruth:
+def load_truth(folder: Path, name: str) -> LabTruth:
     """Read `truth/lab` of a lab object and rebuild its object.
 
     Args:
-        folder: `truth/lab`, with `truth.zarr` and `world.yaml`.
+        folder: `truth/lab`, with `truth.zarr`, `world.yaml` and the mesh file, if it has one.
         name: name of the object.
-        mesh_folder: where a mesh file of the recipe lies.
 
     Raises:
-        InputError: the recipe is missing or wrong.
+        InputError: the recipe or its mesh file is missing or wrong.
         ArtifactError: the truth artifact is missing or damaged.
     """
     spec = load_lab_spec(folder / "world.yaml")
     tree = open_artifact(folder / "truth.zarr", TRUTH, values=True)
-    return LabTruth(tree, build_object(spec, name, mesh_folder), spec.seed)
+    return LabTruth(tree, build_object(spec, name, folder), spec.seed)

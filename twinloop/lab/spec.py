@@ -8,6 +8,7 @@ read it.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -18,6 +19,8 @@ from twinloop.errors import InputError
 
 DATA_FILES = ("presets/*.yaml",)
 
+MESH_NAME = re.compile(r"[\w-][\w .-]*\.(obj|ply|stl|off|glb)", re.ASCII | re.IGNORECASE)
+"""A file name without folders, of a format that holds its whole surface itself."""
 PRESETS = Path(__file__).parent / "presets"
 SHAPES = (
     "rounded_box",
@@ -130,6 +133,13 @@ class LabSpec(_Model):
     mesh: Annotated[
         str | None, Field(description="mesh file beside lab.yaml, for shape: mesh; z is up")
     ] = None
+    sha256: Annotated[
+        str | None,
+        Field(
+            pattern="^[0-9a-f]{64}$",
+            description="of the mesh file, so that an edit of it is an edit of the recipe",
+        ),
+    ] = None
     size: Annotated[
         Vector | None, Field(description="bounding box x, y, z at rest, m; needed but for a mesh")
     ] = None
@@ -148,13 +158,20 @@ class LabSpec(_Model):
     def _consistent(self) -> Self:
         if self.shape == "mesh":
             if self.mesh is None:
-                raise ValueError("shape: mesh needs `mesh: FILE` (obj, ply, stl) beside lab.yaml")
+                raise ValueError("shape: mesh needs `mesh: FILE` beside lab.yaml")
+            if not MESH_NAME.fullmatch(self.mesh):
+                raise ValueError(
+                    f"mesh: {self.mesh!r} is not the plain name of an obj, ply, stl, off or glb "
+                    "file; put the file beside lab.yaml and give its name alone"
+                )
         elif self.shape not in SHAPES:
             raise ValueError(
                 f"unknown shape {self.shape!r}; known: {', '.join(SHAPES)}, mesh (a file of yours)"
             )
-        elif self.mesh is not None:
-            raise ValueError(f"mesh is given but shape is {self.shape!r}; set shape: mesh")
+        elif self.mesh is not None or self.sha256 is not None:
+            raise ValueError(
+                f"mesh or sha256 is given but shape is {self.shape!r}; set shape: mesh"
+            )
         elif self.size is None:
             raise ValueError("size is missing; give [x, y, z] of the bounding box in metres")
         if self.size is not None and not all(0.005 <= s <= 1.0 for s in self.size):
