@@ -1,1 +1,1 @@
-"""Tests of the command line."""
+"""Tests of tests/cli."""

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from pipelines.graph import check_names, read_graph
 from tests.chain import Built, Tiny
+from twinloop.card import STAGES, read_card
 from twinloop.cli.main import main
 
 pytestmark = pytest.mark.chain
@@ -201,3 +203,26 @@ def test_no_gl_names_the_packages(built: Built) -> None:
     )
     assert done.returncode == 3
     assert "MUJOCO_GL" in done.stderr
+
+
+def test_add_makes_a_lab_object_from_a_preset(
+    built: Built,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """Card with every stage, recipe, both lists; the card is valid and nothing else changes."""
+    project = built.copy(tmp_path / "project")
+    given = ["add", "tin", "--lab", "wafer_tin", "--seed", "7", "--license", "CC0-1.0"]
+    code, out, err = call(project, monkeypatch, capfd, *given)
+    assert code == 0, err
+    assert "twinloop run tin" in out
+    graph = read_graph(project.root)
+    assert check_names(graph) == []
+    assert graph.lists["lab_objects"][-1] == "tin"
+    card = read_card(project.root / "datasets/tin/object.yaml")
+    assert (card.name, card.license, tuple(card.overrides)) == ("tin", "CC0-1.0", STAGES)
+    recipe = yaml.safe_load(project.text("datasets/tin/lab.yaml"))
+    assert recipe == {"preset": "wafer_tin", "seed": 7}
+    code, _, err = call(project, monkeypatch, capfd, *given[:3], "waffle_tin", *given[4:])
+    assert code == 2
