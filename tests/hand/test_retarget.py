@@ -147,7 +147,8 @@ def test_block_tridiagonal_equals_the_dense_solution():
 )
 def test_real_hand_is_followed():
     """Real keypoints (207 frames): below 1.5 mm on average, no joint beyond its limits."""
-    keypoints = np.load(DATA / "hand" / "human_joint_right.npy").astype(float)[:207]
+    path = DATA / "hand" / "human_joint_right.npy"
+    keypoints = np.load(path, allow_pickle=False)[:207].astype(float)
     motion = retarget(keypoints[:, finger_map(keypoints, HAND)], keypoints[:, 0], HAND)
     assert motion.error.mean() < 1.5e-3
     assert (motion.joints >= HAND.lower).all()
