@@ -68,9 +68,9 @@ def test_mcap_and_csv_hold_the_same_numbers(log: RobotLog, tmp_path: Path) -> No
         for j, joint in enumerate(ROBOT.joint_names):
             for kind in ("position", "velocity", "effort"):
                 value = getattr(states[k], kind)[j]
-                assert value == pytest.approx(float(rows[k][f"{kind}_{joint}"]), abs=1e-6)
+                assert value == pytest.approx(float(rows[k][f"{kind}_{joint}"]), abs=1e-9)
             value = commands[k].position[j]
-            assert value == pytest.approx(float(rows[k][f"command_{joint}"]), abs=1e-6)
+            assert value == pytest.approx(float(rows[k][f"command_{joint}"]), abs=1e-9)
 
 
 def test_same_log_gives_the_same_bytes(log: RobotLog, tmp_path: Path) -> None:

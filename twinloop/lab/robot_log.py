@@ -87,7 +87,7 @@ def write_csv(path: Path, log: RobotLog) -> None:
     header = ["time"] + [f"{kind}_{joint}" for kind in blocks for joint in log.joints]
     table = np.column_stack([log.time, *blocks.values()])
     text = io.StringIO()
-    np.savetxt(text, table, fmt=["%.9f"] + ["%.7g"] * (table.shape[1] - 1), delimiter=",")
+    np.savetxt(text, table, fmt=["%.9f"] + ["%.10g"] * (table.shape[1] - 1), delimiter=",")
     path.write_text(",".join(header) + "\n" + text.getvalue(), encoding="utf-8")
 
 
