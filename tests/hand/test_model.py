@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from twinloop.errors import InputError
-from twinloop.hand.mjcf import robot_mjcf
+from twinloop.hand.mjcf import add_robot
 from twinloop.hand.model import MODELS, RobotModel
 
 ROBOT = RobotModel.load("twinhand")
@@ -30,11 +30,18 @@ def base_pose() -> np.ndarray:
     return base
 
 
+def robot_alone(base: np.ndarray | None = None) -> mujoco.MjModel:
+    """A world that holds nothing but the robot."""
+    spec = mujoco.MjSpec()
+    add_robot(spec, ROBOT, base)
+    return spec.compile()
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_forward_and_jacobian_equal_mujoco(seed: int) -> None:
     """Every link pose, tip and tip Jacobian is the one MuJoCo computes from the built model."""
     base, q = base_pose(), random_joints(seed)
-    model = robot_mjcf(ROBOT, base).compile()
+    model = robot_alone(base)
     data = mujoco.MjData(model)
     assert [model.joint(i).name for i in range(model.njnt)] == list(ROBOT.joint_names)
     data.qpos[:] = q
@@ -88,8 +95,7 @@ def test_shape_of_the_hand() -> None:
 
 def test_impedance_yields_as_the_yaml_says() -> None:
     """A constant force F on an arm joint moves it by F/K beyond the band of its dry friction."""
-    spec = robot_mjcf(ROBOT)
-    model = spec.compile()
+    model = robot_alone()
     data = mujoco.MjData(model)
     data.qpos[2] = data.ctrl[2] = 0.3
     force = 3.0

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.lab.tags import tag_corners
 from twinloop.geometry import se3
-from twinloop.lab.board import tag_corners
 from twinloop.lab.film import FilmSettings, blur_renders, frame_times, set_up
 
 

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 import yaml
 
+from tests.lab.tags import tag_corners
 from twinloop.errors import MachineError
 from twinloop.geometry import quaternion, se3
 from twinloop.geometry.camera import look_at
 from twinloop.lab import assets, gl
-from twinloop.lab.board import grid_layout, ring_layout, tag_corners
+from twinloop.lab.board import ring_layout
 from twinloop.lab.lens import LabCamera, Lens, Sensor, undistort
 from twinloop.lab.objects import build_object
 from twinloop.lab.render import PhotoCamera
@@ -138,19 +139,15 @@ def test_sensor_noise_and_drift_have_their_size():
     assert flat.std() == pytest.approx(1.53, abs=0.06)
 
 
-def test_board_layouts_do_not_overlap_and_leave_the_centre_free():
+def test_board_tags_do_not_overlap_and_leave_the_centre_free():
     """Distinct ids, white margins, an empty square in the middle."""
     ring = ring_layout(0.07, 0.022)
     centres = np.array([t.centre for t in ring.tags])
     assert len({t.id for t in ring.tags}) == len(ring.tags)
     assert np.abs(centres).max(axis=1).min() - 0.011 >= 0.07
-    grid = grid_layout(6, 2, 0.03, centre=(0.1, 0.2))
-    np.testing.assert_allclose(np.mean([t.centre for t in grid.tags], axis=0), [0.1, 0.2])
-    for layout in (ring, grid):
-        c = np.array([t.centre for t in layout.tags])
-        gap = np.abs(c[:, None] - c[None]).max(axis=-1) + np.eye(len(c))
-        assert gap.min() > 1.25 * layout.tags[0].size
-        assert (np.abs(c) + 0.5 * layout.tags[0].size < np.array(layout.half)).all()
+    gap = np.abs(centres[:, None] - centres[None]).max(axis=-1) + np.eye(len(centres))
+    assert gap.min() > 1.25 * 0.022
+    assert (np.abs(centres) + 0.5 * 0.022 < np.array(ring.half)).all()
 
 
 CHILD = """

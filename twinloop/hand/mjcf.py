@@ -116,18 +116,3 @@ def low_tessellation(spec: mujoco.MjSpec) -> None:
     quality = spec.visual.quality
     quality.numslices, quality.numstacks, quality.numquads = 10, 6, 1
     quality.shadowsize = 512
-
-
-def robot_mjcf(model: RobotModel, base: NDArray[np.float64] | None = None) -> mujoco.MjSpec:
-    """A fresh ``MjSpec`` with only the robot; add table, objects and cameras to its worldbody.
-
-    Args:
-        model: the robot.
-        base: ``T_world_base`` (4, 4); identity if None.
-    """
-    spec = mujoco.MjSpec()
-    spec.modelname = model.name
-    spec.compiler.degree = False
-    low_tessellation(spec)
-    add_robot(spec, model, base)
-    return spec

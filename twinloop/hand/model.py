@@ -190,11 +190,6 @@ class RobotModel:
         return np.array([joint.effort for joint in self.joints])
 
     @cached_property
-    def velocity_limits(self) -> FloatArray:
-        """(n,) largest speed, m/s or rad/s."""
-        return np.array([joint.velocity for joint in self.joints])
-
-    @cached_property
     def joint_friction(self) -> FloatArray:
         """(n, 2) nominal Coulomb and viscous friction (the datasheet's; a real joint differs)."""
         return np.array([(joint.coulomb, joint.viscous) for joint in self.joints])

@@ -60,41 +60,6 @@ def ring_layout(clear: float, tag_size: float, rings: int = 2, first_id: int = 0
     return BoardLayout(tuple(tags), (half, half))
 
 
-def grid_layout(
-    columns: int,
-    rows: int,
-    tag_size: float,
-    centre: tuple[float, float] = (0.0, 0.0),
-    first_id: int = 0,
-) -> BoardLayout:
-    """A full grid of tags (for instance a strip behind the push area), pitch 1.3 tag edges."""
-    pitch = 1.3 * tag_size
-    tags: list[Tag] = []
-    for row in range(rows):
-        for column in range(columns):
-            x = centre[0] + (column - 0.5 * (columns - 1)) * pitch
-            y = centre[1] - (row - 0.5 * (rows - 1)) * pitch
-            tags.append(
-                Tag(
-                    (first_id + len(tags)) % FAMILY_SIZE,
-                    tag_size,
-                    (round(float(x), 6), round(float(y), 6)),
-                )
-            )
-    half = (
-        abs(centre[0]) + 0.5 * columns * pitch + 0.1 * tag_size,
-        abs(centre[1]) + 0.5 * rows * pitch + 0.1 * tag_size,
-    )
-    return BoardLayout(tuple(tags), half)
-
-
-def tag_corners(tag: Tag) -> Array:
-    """Corners (4,3) in the board frame: top-left, top-right, bottom-right, bottom-left."""
-    h = 0.5 * tag.size
-    x, y = tag.centre
-    return np.array([[x - h, y + h, 0], [x + h, y + h, 0], [x + h, y - h, 0], [x - h, y - h, 0]])
-
-
 def board_image(layout: BoardLayout, seed: int = 0, texels: int = 1536) -> NDArray[np.uint8]:
     """The print (rows, columns, 3), row 0 at +y, covering exactly ``2 half``.
 

@@ -17,7 +17,6 @@ ADVICE = (
     "install one of them, on Debian or Ubuntu: `sudo apt-get install libegl1 libgl1-mesa-dri` "
     "(EGL) or `sudo apt-get install libosmesa6` (OSMesa, no GPU and no display needed)"
 )
-_EGL_NO_DISPLAY = 0
 _EGL_PLATFORM_DEVICE = 0x313F
 
 
