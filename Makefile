@@ -6,7 +6,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 export DVC_NO_ANALYTICS := 1
 OBJECT ?= spam
 
-.PHONY: twin test lint bench docs clean
+.PHONY: twin test lint bench docs lock clean
 
 # Everything that a fresh machine needs: an environment with the locked versions.
 $(VENV)/.installed: requirements.lock pyproject.toml
@@ -18,7 +18,7 @@ $(VENV)/.installed: requirements.lock pyproject.toml
 
 # Build the demo object's twin, then say where the report is and what was identified.
 twin: $(VENV)/.installed
-	dvc repro $(if $(OBJECTS),$(OBJECTS),)
+	dvc repro
 	twinloop report $(OBJECT)
 
 test: $(VENV)/.installed
@@ -29,6 +29,7 @@ lint: $(VENV)/.installed
 	ruff format --check .
 	mypy
 	$(BIN)/python -m pipelines graph --check
+	$(BIN)/python -m docs.tables --check
 
 bench: $(VENV)/.installed
 	$(BIN)/python -m benchmarks.foundation
@@ -36,6 +37,10 @@ bench: $(VENV)/.installed
 # Pictures and tables of the docs that are made by commands.
 docs: $(VENV)/.installed
 	$(BIN)/python -m docs.tables
+
+# Pin what is installed: versions only, no local labels, so that the lock installs anywhere.
+lock: $(VENV)/.installed
+	$(BIN)/python -m pip freeze --exclude-editable | sed -E 's/ @ .*//; s/\+[a-z0-9.]+$$//' > requirements.lock
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

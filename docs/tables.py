@@ -25,7 +25,8 @@ def figures() -> str:
     tail = rest.split(END)[1]
     parts = []
     for path in sorted(RESULTS.glob("*.json")):
-        parts.append(f"`python -m benchmarks.{path.stem}`\n\n{table(json.loads(path.read_text()))}")
+        rows = table(json.loads(path.read_text()))
+        parts.append(f"`python -m benchmarks.{path.stem}`\n\n{rows}")
     return head + START + "\n\n" + "\n\n".join(parts) + "\n\n" + END + tail
 
 
@@ -34,8 +35,8 @@ def parameters() -> str:
     lines = [
         "# Parameters",
         "",
-        "Made by `make docs` from `stages/<stage>/params.py`. Set them in `params.yaml`, or for one "
-        "object under `overrides` in its `object.yaml`.",
+        "Made by `make docs` from `stages/<stage>/params.py`. Set them in `params.yaml`, or for "
+        "one object under `overrides` in its `object.yaml`.",
     ]
     for stage in STAGES:
         model = importlib.import_module(f"stages.{stage}.params").Params

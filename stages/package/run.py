@@ -9,7 +9,6 @@ import matplotlib.image
 import numpy as np
 import xarray as xr
 from safetensors.numpy import save
-from twinloop.splat.ply import write_gaussians
 
 from stages.harness import Inputs
 from stages.package.params import Params
@@ -20,6 +19,7 @@ from twinloop.export.properties import read_estimates, read_properties
 from twinloop.export.report import ReportData, collect, render
 from twinloop.export.settle import settle
 from twinloop.export.twin_card import readme, twin_card
+from twinloop.splat.ply import write_gaussians
 
 
 def run(inputs: Inputs, params: Params, out: Path) -> None:

@@ -1,1 +1,1 @@
-"""Tests of the readers of what a camera and a robot record."""
+"""Tests of tests/capture."""

@@ -21,6 +21,7 @@ def data(**changes):
             "better": "higher",
             "n": 20,
             "interval": [0.7, 0.97],
+            "reached": True,
         },
         {
             "figure": "chamfer",
@@ -30,6 +31,7 @@ def data(**changes):
             "better": "lower",
             "n": 1,
             "interval": None,
+            "reached": False,
         },
     ]
     metrics = {

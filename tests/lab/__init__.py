@@ -1,1 +1,1 @@
-"""Tests of the lab."""
+"""Tests of tests/lab."""

@@ -1,1 +1,1 @@
-"""Tests of `twinloop.metrics`."""
+"""Tests of tests/metrics."""

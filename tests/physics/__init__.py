@@ -1,1 +1,1 @@
-"""Tests of the physics."""
+"""Tests of tests/physics."""

@@ -1,1 +1,1 @@
-"""Tests of the executor, the graph and the flows."""
+"""Tests of tests/pipelines."""

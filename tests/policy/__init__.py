@@ -1,1 +1,1 @@
-"""Tests of `twinloop.policy`."""
+"""Tests of tests/policy."""

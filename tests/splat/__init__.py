@@ -1,1 +1,1 @@
-"""Tests of twinloop.splat."""
+"""Tests of tests/splat."""

@@ -1,1 +1,1 @@
-"""Tests of tracking, and the made-up captures they share."""
+"""Tests of tests/track."""

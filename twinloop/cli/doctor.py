@@ -30,13 +30,6 @@ State = Literal["ok", "missing", "fault"]
 
 EXTRA_COSTS = {
     "dev": "tests and lint do not run",
-    "gpu": "everything runs on the CPU",
-    "drake": "no cross-check of rollouts against Drake",
-    "sb3": "no comparison of policies with reinforcement learning",
-    "usd": "no USD export",
-    "s3": "no DVC remote on S3",
-    "dask": "no Prefect runs over several hosts through Dask",
-    "view": "no live viewer in the browser",
 }
 
 
@@ -107,7 +100,7 @@ def check_gpu() -> Line:
     if torch.cuda.is_available():
         name = torch.cuda.get_device_name(0)
         return Line("gpu", "ok", f"{name}; used when versions.yaml says `device: cuda`")
-    cost = "profile full takes hours instead of minutes; profile smoke is made for the CPU"
+    cost = "profile full takes long; profile smoke is made for the CPU"
     return Line("gpu", "missing", f"torch {torch.__version__} finds no CUDA device", cost)
 
 
@@ -133,7 +126,7 @@ def check_gl() -> Line:
     if done.returncode == 0:
         return Line("gl", "ok", f"renders without a screen by {done.stdout.strip()}")
     reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
-    cost = "no lab objects (no captures are rendered, no replay videos); install apt.txt's packages"
+    cost = "no lab objects (no captures are rendered); install apt.txt's packages"
     return Line("gl", "missing", reason, cost)
 
 

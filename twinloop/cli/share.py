@@ -27,43 +27,16 @@ def report(
     """Write the report: one HTML file with figures, intervals beside truth, pictures and times."""
     root = find_root()
     require_object(root, name)
+    from twinloop.export.report import write_report
+
     folder = root / "datasets" / name
     target = output or folder / "report.html"
-    estimates, html = _render(folder, name)
-    _write(target, html)
-    _print_estimates(folder, estimates)
+    data = write_report(folder, target)
+    _print_estimates(folder, data.estimates)
+    _print_figures(data.metrics.get("evaluate", {}).get("figures", []))
     typer.echo(f"report: {target}")
     if open_it:
         typer.launch(target.resolve().as_uri())
-
-
-def _render(folder: Path, name: str) -> tuple[Any, str]:
-    from twinloop.artifacts.kinds.physics import PHYSICS
-    from twinloop.artifacts.store import open_artifact
-    from twinloop.card import read_card
-    from twinloop.export.properties import read_estimates
-    from twinloop.export.report import ReportData, collect, read_json, render
-
-    metrics, plots = collect(folder)
-    if not metrics:
-        raise InputError(f"{name} has no results yet; build it: twinloop run {name}")
-    estimates: tuple[Any, ...] = ()
-    pose_only: tuple[Any, ...] = ()
-    if (folder / "identify.zarr").is_dir():
-        physics = open_artifact(folder / "identify.zarr", PHYSICS)
-        estimates = read_estimates(physics)
-        pose_only = read_estimates(physics, "pose_only")
-    files = sorted((folder / "provenance").glob("*.json"))
-    times = {path.stem: read_json(path) for path in files}
-    card = read_card(folder / "object.yaml")
-    return estimates, render(ReportData(card, metrics, plots, estimates, pose_only, times))
-
-
-def _write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.tmp")
-    beside.write_text(text, encoding="utf-8")
-    beside.replace(path)
 
 
 def _print_estimates(folder: Path, estimates: Any) -> None:
@@ -88,6 +61,29 @@ def _print_estimates(folder: Path, estimates: Any) -> None:
             "identified" if e.identifiable else "unidentifiable",
         )
     if estimates:
+        Console().print(table)
+
+
+def _print_figures(figures: list[dict[str, Any]]) -> None:
+    """The evaluation's figures with intervals and targets, missed ones too."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from twinloop.export.report import format_value
+
+    table = Table(box=None, pad_edge=False)
+    for title in ("figure", "value", "95 % interval", "n", "target", ""):
+        table.add_column(title)
+    for f in figures:
+        sign = {"lower": "≤", "higher": "≥"}.get(f["better"], "")
+        target = "" if f["target"] is None else f"{sign} {format_value(f['target'])}"
+        verdict = "" if "reached" not in f else ("reached" if f["reached"] else "missed")
+        unit = "" if f["unit"] == "1" else f["unit"]
+        counted = f"{f['successes']}/{f['n']}" if "successes" in f else str(f["n"])
+        interval = format_value(f["interval"]) if f["interval"] else ""
+        value = f"{format_value(f['value'])} {unit}"
+        table.add_row(f["figure"].replace("_", " "), value, interval, counted, target, verdict)
+    if figures:
         Console().print(table)
 
 

@@ -69,11 +69,12 @@ def read_json(path: Path) -> dict[str, Any]:
     return content
 
 
-def write_report(folder: Path) -> Path:
-    """Write ``report.html`` of the object in ``folder``, with times, and return its path.
+def write_report(folder: Path, target: Path) -> ReportData:
+    """Write the report of the object in ``folder``, with times, whole; return what it shows.
 
     Args:
         folder: ``datasets/<object>``; stages that have not run yet are left out.
+        target: The HTML file.
 
     Raises:
         InputError: The object's card or a metrics file is missing or damaged.
@@ -81,7 +82,9 @@ def write_report(folder: Path) -> Path:
     """
     metrics, plots = collect(folder)
     if not metrics:
-        raise InputError(f"{folder} has no metrics yet; build it with `dvc repro` first.")
+        raise InputError(
+            f"{folder.name} has no results yet; build it: `twinloop run {folder.name}`."
+        )
     estimates: tuple[Estimate, ...] = ()
     pose_only: tuple[Estimate, ...] = ()
     if (folder / "identify.zarr").is_dir():
@@ -93,12 +96,12 @@ def write_report(folder: Path) -> Path:
         if (path := folder / "provenance" / f"{stage}.json").is_file()
     }
     card = read_card(folder / "object.yaml")
-    html = render(ReportData(card, metrics, plots, estimates, pose_only, times))
-    path = folder / "report.html"
-    fresh = path.with_name(".report.html.tmp")
-    fresh.write_text(html)
-    fresh.replace(path)
-    return path
+    data = ReportData(card, metrics, plots, estimates, pose_only, times)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    fresh = target.with_name(f".{target.name}.tmp")
+    fresh.write_text(render(data), encoding="utf-8")
+    fresh.replace(target)
+    return data
 
 
 def render(data: ReportData) -> str:
