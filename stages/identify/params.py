@@ -30,7 +30,6 @@ class Params(StageParams):
     iterations: int = Field(12, ge=1, description="Most steps of the last descent [1].")
     draws: int = Field(96, ge=0, description="Rollouts per averaged step; under 40: none [1].")
     samples: int = Field(512, ge=16, le=100_000, description="Posterior samples written [1].")
-    threads: int = Field(2, ge=1, le=64, description="Threads; never changes the result [1].")
 
     motion_error: float = Field(
         0.015, ge=0, description="Model error of poses, share of the motion so far [1]."

@@ -15,6 +15,7 @@ from twinloop.physics.likelihood import NoiseModel
 from twinloop.physics.parameters import Priors
 from twinloop.physics.posterior import NAMES, UNITS, Estimates
 from twinloop.physics.record import PushRecord, WindowSettings
+from twinloop.threads import worker_count
 
 # A lift is several fingers around the object: the engine's single fingertip cannot stand for it.
 _UNMODELLED = ("lift",)
@@ -115,7 +116,7 @@ def fit_settings(params: Params) -> FitSettings:
         draws=params.draws,
         samples=params.samples,
         seed=params.seed,
-        threads=params.threads,
+        threads=worker_count(),
     )
 
 

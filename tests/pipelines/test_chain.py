@@ -104,7 +104,7 @@ def again(built: Built, tmp_path_factory: pytest.TempPathFactory) -> dict[str, s
         environment = project.environment() | {
             "PYTHONPATH": str(tracer),
             "PYTHONHASHSEED": "7",
-            "OMP_NUM_THREADS": "2",
+            "TWINLOOP_THREADS": "1",
             "OPENED": str(log),
         }
         done = subprocess.run(

@@ -9,7 +9,6 @@ would take the cores away from this pool.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
@@ -21,13 +20,14 @@ from torch import Tensor
 
 from twinloop.splat import kernels
 from twinloop.splat.compositing import CHANNELS, GRADIENT, RECORD, TILE
+from twinloop.threads import worker_count
 
 SLICES = 4
 
 
 @lru_cache(maxsize=1)
 def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(max(1, min(SLICES, os.cpu_count() or 1)))
+    return ThreadPoolExecutor(max(1, min(SLICES, worker_count())))
 
 
 def _each_slice(work: Callable[[int], None]) -> None:
