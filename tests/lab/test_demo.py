@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from twinloop.geometry import se3
-from twinloop.lab.demo import DemoSettings, Grasp, scene_states
+from twinloop.lab.demo import DemoSettings, Grasp, scene_states, track_object
 from twinloop.lab.human_hand import BONES, EDGES, PAD, ROOTS, bend_to, hand_keypoints
 from twinloop.lab.objects import build_object
-from twinloop.lab.spec import load_preset, presets
+from twinloop.lab.spec import NoiseSpec, load_preset, presets
 
 TIPS = [4, 8, 12, 16, 20]
 
@@ -90,6 +90,19 @@ def test_drawn_bones_join_the_keypoints(grasp: Grasp) -> None:
         line = line / np.linalg.norm(line, axis=1, keepdims=True)
         np.testing.assert_allclose(T[:, :3, 2], line, atol=1e-9)
         np.testing.assert_allclose(block[:, :3], 0.5 * (points[:, a] + points[:, b]), atol=1e-12)
+
+
+def test_object_tracker_noise_has_its_size_at_the_object() -> None:
+    """Position and rotation are off by the declared sd on each axis, wherever the object is."""
+    T = se3.exp(np.array([0.4, -0.3, 0.1, 0.2, 0.1, 0.7]))
+    noise = NoiseSpec(tracker_position=5e-4, tracker_rotation=5e-3)
+    rng = np.random.default_rng(0)
+    tracked = track_object(np.broadcast_to(T, (4000, 4, 4)), noise, rng)
+    np.testing.assert_allclose((tracked[:, :3, 3] - T[:3, 3]).std(axis=0), 5e-4, rtol=0.05)
+    turn = se3.log(tracked @ se3.inverse(T))[:, 3:]
+    np.testing.assert_allclose(turn.std(axis=0), 5e-3, rtol=0.05)
+    exact = NoiseSpec(tracker_position=0.0, tracker_rotation=0.0)
+    np.testing.assert_allclose(track_object(T[None], exact, rng)[0], T, atol=1e-15)
 
 
 @pytest.mark.parametrize("name", presets())

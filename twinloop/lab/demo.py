@@ -187,15 +187,15 @@ def shoot_demo(
     """Film the demonstration into ``out`` (``raw/demo``).
 
     Writes ``video.mp4``, ``camera.yaml``, ``board.yaml``, ``hand.npz`` (keypoints with a hand
-    tracker's noise) and ``object_motion.csv``: the rigid motion ``T_world_scanworld`` that
-    carries the object from where it stood in the scan to where it is now.
+    tracker's noise) and ``object_motion.csv`` (with an object tracker's noise): the rigid motion
+    ``T_world_scanworld`` that carries the object from where it stood in the scan to where it is.
 
     Args:
         obj: the object.
         T_scanworld_labobject: where it stood in the scan (4, 4).
         out: folder to fill.
         settings: camera and timing.
-        noise: pixel noise, keypoint noise.
+        noise: pixel noise, keypoint noise, object tracker noise.
         seed: reproduces everything.
 
     Raises:
@@ -240,8 +240,23 @@ def shoot_demo(
         keypoints=np.round(noisy, 6),
         handedness=np.array("right"),
     )
-    motion = grasp.object_pose(times) @ se3.inverse(T_scanworld_labobject)
+    tracked = track_object(grasp.object_pose(times), noise, rng)
+    motion = tracked @ se3.inverse(T_scanworld_labobject)
     write_motion(out / "object_motion.csv", times, motion)
+
+
+def track_object(poses: FloatArray, noise: NoiseSpec, rng: np.random.Generator) -> FloatArray:
+    """What an object tracker says of poses ``T_world_object`` (n, 4, 4).
+
+    White noise of position and rotation, frame by frame, about the object's own origin: so the
+    error at the object does not grow with its distance from the world's origin.
+    """
+    shift = rng.normal(0.0, noise.tracker_position, (len(poses), 3))
+    turn = quaternion.from_rotvec(rng.normal(0.0, noise.tracker_rotation, (len(poses), 3)))
+    tracked = poses.copy()
+    tracked[:, :3, :3] = quaternion.to_matrix(turn) @ poses[:, :3, :3]
+    tracked[:, :3, 3] += shift
+    return tracked
 
 
 def write_motion(path: Path, times: FloatArray, motion: FloatArray) -> None:

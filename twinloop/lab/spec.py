@@ -94,7 +94,16 @@ class TextureSpec(_Model):
 class PushSpec(_Model):
     """One push: what the finger does, where on the object and how fast."""
 
-    action: Literal["flick", "tap", "slide", "pivot", "tilt", "lift"]
+    action: Annotated[
+        Literal["flick", "tap", "slide", "tilt", "lift"],
+        Field(
+            description=(
+                "flick: a finger's swing that topples; tap: short and fast, the object coasts; "
+                "slide: slow; tilt: push about a virtual pivot, the far bottom edge, and let it "
+                "come back; lift: grasp and weigh"
+            )
+        ),
+    ]
     direction: Annotated[float, Field(description="direction of the push in the plane, deg")] = 0.0
     height: Annotated[
         float, Field(gt=0.0, lt=1.0, description="contact height, fraction of the object's height")
@@ -122,6 +131,12 @@ class NoiseSpec(_Model):
         float, Field(ge=0.0, description="effort noise sd, share of each joint's limit")
     ] = 0.004
     hand: Annotated[float, Field(ge=0.0, description="hand keypoint noise sd, m")] = 0.002
+    tracker_position: Annotated[
+        float, Field(ge=0.0, description="noise sd of the demonstrated object's position, m")
+    ] = 0.0005
+    tracker_rotation: Annotated[
+        float, Field(ge=0.0, le=0.5, description="noise sd of its rotation about each axis, rad")
+    ] = 0.005
     clock_offset: Annotated[float, Field(description="robot clock - camera clock, s")] = 0.043
     dropped: Annotated[float, Field(ge=0.0, lt=0.5, description="share of frames dropped")] = 0.02
 
