@@ -7,19 +7,23 @@ import pytest
 
 from tests.lab.blocks import block
 from twinloop.errors import InputError
-from twinloop.geometry import se3
+from twinloop.geometry import quaternion, se3
 from twinloop.hand.model import RobotModel
 from twinloop.lab.actions import find_contact, first_hit, joint_commands, plan, profile
 from twinloop.lab.objects import build_object
 from twinloop.lab.pushes import (
     TILT_SHARE,
+    at_rest,
     auto_pushes,
+    instead,
     outcome,
     placement,
     record_session,
+    rehearse,
     run_push,
     topple_angle,
 )
+from twinloop.lab.session import PushSettings
 from twinloop.lab.spec import PushSpec, load_preset
 from twinloop.lab.world import RobotTruth, Rollout, robot_truth
 
@@ -60,9 +64,29 @@ def test_a_tilt_turns_about_the_far_edge_and_comes_back() -> None:
     assert np.linalg.norm(se3.apply(T[1], edge) - se3.apply(T[0], edge)) < 4e-3
 
 
-def test_a_lift_carries_the_weight() -> None:
-    """Held still in the air, the robot feels m g upwards, and the motors show it."""
-    rollout = run("lift", speed=0.15)
+def test_a_tilt_is_a_push_about_a_virtual_pivot() -> None:
+    """A sharp block turns about its far bottom edge, which stays where it is."""
+    size = (0.06, 0.04, 0.08)
+    item = block(size, friction=0.5)
+    push = PushSpec(action="tilt", direction=90, height=0.88, speed=0.12, distance=0.02)
+    rollout = run_push(ROBOT, item, push, np.eye(4), NOMINAL, 10)
+    tilt = rollout.tilt()
+    assert np.rad2deg(tilt.max()) > 5.0
+    leaning = rollout.object_poses(rollout.time[tilt > 0.5 * tilt.max()][::10])
+    edge = np.array([[x, 0.5 * size[1], 0.0] for x in (-0.03, 0.03)])
+    for T in leaning:
+        assert np.linalg.norm(se3.apply(T, edge) - edge, axis=1).max() < 2e-3
+        # The opposite edge has left the table.
+        assert (se3.apply(T, -edge)[:, 2] > 2e-3).all()
+
+
+def test_a_lift_is_a_switch_and_carries_the_weight() -> None:
+    """Off by default; held still in the air, the robot feels m g upwards; the motors show it."""
+    assert not PushSettings().lift
+    assert record_session(ROBOT, SPAM, (), NOMINAL, np.random.default_rng(0)) == []
+    (clip,) = record_session(ROBOT, SPAM, (), NOMINAL, np.random.default_rng(0), lift=True)
+    assert clip.spec.action == "lift"
+    rollout = clip.rollout
     height = rollout.qpos[:, -5][::10]
     held = height > 0.9 * height.max()
     still = held & (np.abs(rollout.velocity[:, 2]) < 2e-3)
@@ -138,6 +162,50 @@ def test_rehearsed_session_shows_something_and_topples_nothing() -> None:
     forces = [np.abs(push.rollout.contact_force).max() for push in recorded]
     noise = load_preset("spam").noise.effort * ROBOT.effort_limits[0]
     assert min(forces) > 4 * noise
+
+
+@pytest.mark.parametrize("name", ["nutella", "lego"])
+@pytest.mark.parametrize("seed", range(3))
+def test_any_object_and_seed_give_a_session(name: str, seed: int) -> None:
+    """Every automatic push moves the object by a few times the trackers' noise, none topples it."""
+    item = build_object(load_preset(name).model_copy(update={"seed": seed}), name)
+    rng = np.random.default_rng(seed)
+    truth = robot_truth(ROBOT, rng)
+    limit = None if seed == 1 else 4
+    recorded = record_session(ROBOT, item, "auto", truth, rng, substeps=4, limit=limit)
+    assert [push.spec.held_out for push in recorded][-1]
+    for push in recorded:
+        rollout = push.rollout
+        travel = np.linalg.norm(rollout.qpos[:, -7:-5] - rollout.qpos[0, -7:-5], axis=1)
+        assert rollout.tilt().max() > np.deg2rad(2.0) or travel.max() > 5e-3
+        assert rollout.tilt()[-1] < 0.02
+        assert at_rest(rollout)
+        assert np.abs(rollout.qpos[:, -7:-4]).max() < 0.3
+
+
+def test_an_operator_who_never_succeeds_keeps_the_strongest_mild_try() -> None:
+    """Where each try does too little or topples, the last that did not topple is recorded."""
+    still, fallen = (
+        Rollout(
+            time=np.arange(2) / 300,
+            qpos=np.tile([0.0, 0, 0, *quaternion.from_rotvec([tilt, 0.0, 0.0])], (2, 1)),
+            sample_time=np.zeros(2),
+            **{name: np.zeros((2, 20)) for name in ("position", "velocity", "effort", "command")},
+            contact_force=np.zeros((2, 3)),
+        )
+        for tilt in (0.0, 1.5)
+    )
+    push = PushSpec(action="tap", speed=0.2)
+    size = np.array([0.1, 0.05, 0.08])
+    done, rollout, good = rehearse(push, lambda p: fallen if p.speed > 0.25 else still, size)
+    assert not good
+    assert rollout is still
+    assert 0.2 <= done.speed <= 0.25
+    done, rollout, good = rehearse(push, lambda _: fallen, size)
+    assert not good
+    assert rollout is fallen
+    assert instead(push, size).action == "tilt"
+    assert instead(instead(push, size), size).action == "tap"
 
 
 def test_automatic_pushes_follow_the_size() -> None:

@@ -12,7 +12,7 @@ from twinloop.capture.board import Board, Pose, load_board
 from twinloop.capture.camera_yaml import CameraFile, load_camera, read_model
 from twinloop.errors import InputError
 
-Action = Literal["tap", "slide", "tilt", "pivot", "flick", "lift", "push"]
+Action = Literal["tap", "slide", "tilt", "flick", "lift", "push"]
 
 
 class PushEntry(BaseModel):

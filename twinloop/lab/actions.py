@@ -1,4 +1,7 @@
-"""Finger actions as joint commands: tap, slide, tilt about a bottom edge, flick.
+"""Finger actions as joint commands: tap, slide, tilt, flick, lift.
+
+A tilt is the push about a virtual pivot: high on a face, along the arc about the far bottom edge,
+on which the object turns while friction holds it there; a flick carries on until it topples.
 
 Every action starts at rest away from the object, moves through free air at about its working
 speed (so that the robot's own friction can be told from contact), touches, and retreats. Lengths
@@ -218,7 +221,10 @@ def arc(contact: Contact, angle: FloatArray) -> FloatArray:
 
 
 def tilt_push(robot: RobotModel, push: PushSpec, contact: Contact) -> FloatArray:
-    """Push high along the arc about the far bottom edge, hold, let it back down. Joints (k, n)."""
+    """Push about a virtual pivot: along the arc about the far bottom edge, hold, let back down.
+
+    Joints (k, n).
+    """
     v, ramp = push.speed, 0.08
     radius = float(np.linalg.norm(contact.centre - contact.pivot))
     segments = [
@@ -343,7 +349,7 @@ def plan(
     contact = find_contact(obj, push, T_world_object, robot.tip_radius)
     if push.action in ("tap", "slide"):
         desired = line_push(robot, push, contact)
-    elif push.action in ("tilt", "pivot"):
+    elif push.action == "tilt":
         desired = tilt_push(robot, push, contact)
     else:
         desired = flick(robot, push, contact)

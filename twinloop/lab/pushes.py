@@ -18,12 +18,14 @@ from twinloop.hand.model import RobotModel
 from twinloop.lab.actions import plan
 from twinloop.lab.objects import LabObject
 from twinloop.lab.spec import PushSpec
-from twinloop.lab.world import RobotTruth, Rollout, build_world, simulate
+from twinloop.lab.world import LOG_RATE, RobotTruth, Rollout, build_world, simulate
 
 FloatArray = NDArray[np.float64]
 
 TILT_SHARE = (0.25, 0.6)
 """A tilt should reach this part of the angle at which a uniform box would topple."""
+PATIENCE = 1.2
+"""s that a clip may be longer than planned, until the object stands still."""
 TRAVEL = (0.015, 0.06)
 """m that a tap or slide should move the object."""
 
@@ -110,7 +112,7 @@ def outcome(push: PushSpec, rollout: Rollout, size: FloatArray) -> int:
     fallen = bool(tilt[-1] > 0.2)
     if push.action == "flick":
         return 0 if tilt[-1] > 1.0 else -1
-    if push.action in ("tilt", "pivot"):
+    if push.action == "tilt":
         share = float(tilt.max()) / topple_angle(size, push.direction)
         if fallen or share > TILT_SHARE[1]:
             return 1
@@ -126,7 +128,7 @@ def outcome(push: PushSpec, rollout: Rollout, size: FloatArray) -> int:
 
 def scaled(push: PushSpec, factor: float, size: FloatArray) -> PushSpec:
     """The push with more or less of what its action is about: reach of a tilt, speed of a tap."""
-    if push.action in ("tilt", "pivot", "slide"):
+    if push.action in ("tilt", "slide"):
         return push.model_copy(
             update={"distance": float(np.clip(push.distance * factor, 5e-3, 0.3))}
         )
@@ -140,10 +142,20 @@ def scaled(push: PushSpec, factor: float, size: FloatArray) -> PushSpec:
 
 def first_guess(push: PushSpec, size: FloatArray) -> PushSpec:
     """A tilt's reach along the arc for 45 % of the topple angle; other actions as they are."""
-    if push.action not in ("tilt", "pivot"):
+    if push.action != "tilt":
         return push
     reach = 0.45 * topple_angle(size, push.direction) * push.height * float(size[2])
     return push.model_copy(update={"distance": reach + 0.006})
+
+
+def instead(push: PushSpec, size: FloatArray) -> PushSpec:
+    """What to try where a push cannot be done: a tap for a tilt that slides, else a tilt."""
+    if push.action == "tilt":
+        low = sliding_height(size, push.direction)
+        changes = {"action": "tap", "height": low, "speed": 0.4, "distance": 0.02}
+    else:
+        changes = {"action": "tilt", "height": 0.85, "speed": 0.12}
+    return push.model_copy(update=changes)
 
 
 def rehearse(
@@ -154,19 +166,23 @@ def rehearse(
 ) -> tuple[PushSpec, Rollout, bool]:
     """Adjust a push until its outcome is right: widen until both sides are seen, then bisect.
 
-    Returns the push, what happened, and whether the goal was met.
+    Returns the push, what happened, and whether the goal was met; where it never was, the strongest
+    push that was not too much, if there was one.
     """
     low, high, factor = 0.0, np.inf, 1.0
-    trial = push
+    trial, mild = push, None
     for _ in range(tries):
         trial = scaled(push, factor, size)
         rollout = run(trial)
         verdict = outcome(trial, rollout, size)
         if verdict == 0:
             return trial, rollout, True
-        low, high = (factor, high) if verdict < 0 else (low, factor)
+        if verdict < 0:
+            low, mild = factor, (trial, rollout, False)
+        else:
+            high = factor
         factor = 1.4 * factor if high == np.inf else 0.5 * (low + high)
-    return trial, rollout, False
+    return mild or (trial, rollout, False)
 
 
 def run_push(
@@ -177,10 +193,29 @@ def run_push(
     truth: RobotTruth,
     substeps: int,
 ) -> Rollout:
-    """Plan a push on the object where it stands and simulate it."""
+    """Plan a push on the object where it stands and simulate it.
+
+    The clip goes on until the object has come to rest, for at most ``PATIENCE`` longer.
+    """
     start, commands = plan(robot, obj, push, T_world_object)
     model = build_world(obj, robot, T_world_object, truth, substeps).compile()
-    return simulate(model, start, commands, substeps)
+    rollout = simulate(model, start, commands, substeps)
+    step = round(0.4 * LOG_RATE)
+    for _ in range(round(PATIENCE / 0.4)):
+        if at_rest(rollout):
+            break
+        commands = np.concatenate([commands, np.repeat(commands[-1:], step, axis=0)])
+        rollout = simulate(model, start, commands, substeps)
+    return rollout
+
+
+def at_rest(rollout: Rollout) -> bool:
+    """Whether the object stands still at the end: within 0.5 mm and 0.01 rad for 0.15 s."""
+    end = float(rollout.time[-1])
+    poses = rollout.object_poses(end - np.linspace(0.0, min(0.15, end), 16))
+    motion = se3.log(poses @ se3.inverse(poses[0]))
+    shift = np.linalg.norm(poses[:, :3, 3] - poses[0, :3, 3], axis=1)
+    return bool(shift.max() < 5e-4 and np.linalg.norm(motion[:, 3:], axis=1).max() < 0.01)
 
 
 def record_session(
@@ -199,7 +234,8 @@ def record_session(
         robot: the robot's datasheet.
         obj: the object.
         pushes: an explicit list, done as written, or ``"auto"``: ``auto_pushes`` rehearsed; a tilt
-            that only slides (low friction) becomes a tap at that place.
+            that only slides (low friction) becomes a tap at that place, and a tap that only topples
+            becomes a tilt.
         truth: the real robot.
         rng: source of the placements.
         substeps: physics steps per log sample.
@@ -224,18 +260,9 @@ def record_session(
         done = spec
         if auto and spec.action != "lift":
             done, rollout, good = rehearse(first_guess(spec, obj.size), run, obj.size)
-            if not good and spec.action in ("tilt", "pivot"):
-                low = sliding_height(obj.size, spec.direction)
-                tap = PushSpec(
-                    action="tap",
-                    direction=spec.direction,
-                    height=low,
-                    offset=spec.offset,
-                    speed=0.4,
-                    distance=0.02,
-                    held_out=spec.held_out,
-                )
-                done, rollout, good = rehearse(tap, run, obj.size)
+            if not good and (spec.action == "tilt" or outcome(done, rollout, obj.size) > 0):
+                other = first_guess(instead(spec, obj.size), obj.size)
+                done, rollout, good = rehearse(other, run, obj.size)
         else:
             rollout = run(spec)
         if not np.isfinite(rollout.qpos).all():

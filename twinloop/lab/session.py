@@ -26,7 +26,6 @@ FloatArray = NDArray[np.float64]
 
 ROBOT = "twinhand"
 TIP = "index_tip"
-ACTION_NAMES = {"pivot": "tilt"}
 
 
 class PushSettings(BaseModel):
@@ -110,7 +109,7 @@ def write_descriptions(out: Path, recorded: list[RecordedPush]) -> None:
     pushes = [
         {
             "name": push.name,
-            "action": ACTION_NAMES.get(push.spec.action, push.spec.action),
+            "action": push.spec.action,
             "held_out": push.spec.held_out,
         }
         for push in recorded
@@ -135,7 +134,7 @@ def push_truth(push: RecordedPush, times: FloatArray, noise: NoiseSpec) -> xr.Da
         }
     )
     dataset.attrs = {
-        "action": ACTION_NAMES.get(push.spec.action, push.spec.action),
+        "action": push.spec.action,
         "held_out": bool(push.spec.held_out),
         "largest_tilt": float(rollout.tilt().max()),
         "contact_height": float(push.spec.height),
