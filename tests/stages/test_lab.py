@@ -123,7 +123,7 @@ def test_demonstration_reads_back(lab: tuple[Path, Inputs, Params]) -> None:
     demo = read_demonstration(out / "raw" / "demo")
     rows = np.genfromtxt(out / "raw/demo/object_motion.csv", delimiter=",", names=True)
     assert demo.keypoints.shape[1:] == (21, 3)
-    assert rows["z"][-1] - rows["z"][0] == pytest.approx(params.demo.height, abs=1e-3)
+    assert rows["z"][-1] - rows["z"][0] == pytest.approx(params.demo.height, abs=4e-3)
 
 
 def test_report_has_numbers_and_a_picture(lab: tuple[Path, Inputs, Params], tmp_path: Path) -> None:
