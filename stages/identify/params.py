@@ -44,6 +44,9 @@ class Params(StageParams):
     error_correlation: float = Field(
         0.1, gt=0, description="Time over which model error stays the same [s]."
     )
+    temperature: float = Field(
+        3.0, ge=1, description="Factor on the posterior covariance for model error [1]."
+    )
     huber: float = Field(2.5, gt=0, description="Residuals beyond this count linearly [sd].")
 
     prior_density: float = Field(500.0, gt=0, description="Prior mean of bulk density [kg/m^3].")

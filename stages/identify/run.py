@@ -94,6 +94,7 @@ def fit_settings(params: Params) -> FitSettings:
             force_across=params.force_error_across,
             jitter=params.force_jitter,
             correlation=params.error_correlation,
+            temperature=params.temperature,
             huber=params.huber,
         ),
         priors=Priors(

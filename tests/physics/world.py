@@ -60,7 +60,7 @@ def _model(hidden):
 <body name="push" gravcomp="1"><joint name="px" type="slide" axis="1 0 0"/>
 <joint name="py" type="slide" axis="0 1 0"/><joint name="pz" type="slide" axis="0 0 1"/>
 <geom name="tip" type="sphere" size="{TIP_RADIUS}" friction="{hidden.tip_friction} .003 .0001"
- contype="2" conaffinity="2" mass="0.8"/></body></worldbody>
+ contype="2" conaffinity="2" mass="0.2"/></body></worldbody>
 <actuator><position joint="px" kp="400" kv="35"/><position joint="py" kp="400" kv="35"/>
 <position joint="pz" kp="400" kv="35"/></actuator></mujoco>"""
     )

@@ -110,9 +110,12 @@ def test_metrics_and_plots(tree, inputs):
     assert set(report.plots(tree, inputs, Params(**TINY))) == {"posterior", "fit", "table"}
 
 
-def test_threads_do_not_change_the_result(inputs):
+def test_threads_do_not_change_the_result(inputs, monkeypatch):
     """One thread and three give the same bytes."""
-    one, three = (run.run(inputs, Params(**TINY, threads=n)) for n in (1, 3))
+    monkeypatch.setenv("TWINLOOP_THREADS", "1")
+    one = run.run(inputs, Params(**TINY))
+    monkeypatch.setenv("TWINLOOP_THREADS", "3")
+    three = run.run(inputs, Params(**TINY))
     for group in one:
         for name in one[group].data_vars:
             assert one[group][name].values.tobytes() == three[group][name].values.tobytes(), name

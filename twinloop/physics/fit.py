@@ -200,7 +200,7 @@ def _mixture(
     likelihood: Likelihood, optima: list[Optimum], settings: FitSettings
 ) -> tuple[Array, Array]:
     """Mean and covariance over the optima that count, each with its own covariance."""
-    share = mixture_weights(optima)
+    share = mixture_weights(optima, likelihood.noise.temperature)
     kept = [k for k in range(len(optima)) if share[k] > _SMALLEST_SHARE]
     share = share[kept] / share[kept].sum()
     thetas = np.stack([optima[k].theta for k in kept])

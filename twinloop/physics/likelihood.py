@@ -51,6 +51,9 @@ class NoiseModel:
         correlation: s, time over which model error stays the same: a slow error seen in many
             frames counts once, not once per frame.
         floor: m, rad, N: smallest sd of translation, rotation, force.
+        temperature: Factor on the posterior covariance, and on cost differences between optima.
+            Model error moves all residuals of a push together, so they hold less information than
+            their number says; 1 for an exact model.
         huber: Residuals beyond this many sd count linearly.
     """
 
@@ -60,6 +63,7 @@ class NoiseModel:
     jitter: float = 2.0e-3
     correlation: float = 0.1
     floor: tuple[float, float, float] = (2.0e-4, 2.0e-3, 0.01)
+    temperature: float = 3.0
     huber: float = 2.5
 
 

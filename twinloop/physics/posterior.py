@@ -1,9 +1,10 @@
 """Intervals and verdicts: what the data tell, and what was only assumed.
 
 Covariance of the unknowns = Laplace (inverse Gauss-Newton Hessian, inflated by the residual
-variance) + *consider* terms for quantities that are not estimated (effort gain, fingertip height
-and radius), scaled up where the scatter between pushes (sandwich estimate) says that this is too
-little. See Tapley, Schutz and Born 2004, 4.12 (consider covariance), White 1982 (sandwich).
+variance and a temperature for model error) + *consider* terms for quantities that are not estimated
+(effort gain, fingertip height and radius), scaled up where the scatter between pushes (sandwich
+estimate) says that this is too little. See Tapley, Schutz and Born 2004, 4.12 (consider
+covariance), White 1982 (sandwich).
 """
 
 from __future__ import annotations
@@ -104,7 +105,7 @@ def covariance(
     w = [weights(r, bound, s) for r, s in zip(residuals, scatter, strict=True)]
     squares = sum(float((a * r * r).sum()) for a, r in zip(w, residuals, strict=True))
     freedom = max(sum(len(r) for r in residuals) - prior.size, 1)
-    total = inverse * max(squares / freedom, 1.0)
+    total = inverse * likelihood.noise.temperature * max(squares / freedom, 1.0)
     for shifted in _considered(likelihood):
         moved = shifted.residuals(theta)
         slope = np.sum(

@@ -247,7 +247,7 @@ def solve(
     return sorted(found, key=lambda c: c.cost)
 
 
-def mixture_weights(optima: list[Optimum], temperature: float = 2.0) -> Array:
+def mixture_weights(optima: list[Optimum], temperature: float) -> Array:
     """(K,) share of each optimum by its cost.
 
     The temperature (1 for an exact likelihood) keeps model error from deciding between optima.
