@@ -164,53 +164,56 @@ def only_docstring(path: Path) -> bool:
 def test_edits_concern_just_the_right_stages(
     built: Built, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each stage's code, parameters, profile and overrides; shared code; another profile."""
+    """Each stage's code, profile and overrides; shared code; the profile that is not in use."""
     from dvc.repo import Repo
 
     project = built.copy(tmp_path / "project")
     monkeypatch.chdir(project.root)  # DVC names stages relative to the current folder
     graph = read_graph(project.root)
-
-    def changed() -> set[str]:
-        with Repo(str(project.root)) as repo:
-            return set(repo.status())
-
-    def after(path: str, old: str, new: str) -> set[str]:
-        before = project.text(path)
-        project.edit(path, old, new)
-        found = changed()
-        (project.root / path).write_text(before)
-        return found
-
-    def after_seed(path: str, *keys: str) -> set[str]:
-        before = project.text(path)
-        content = yaml.safe_load(before)
-        place = content
-        for key in keys[:-1]:
-            place = place[key]
-        place[keys[-1]] = (place[keys[-1]] or {}) | {"seed": 5}
-        (project.root / path).write_text(yaml.safe_dump(content))
-        found = changed()
-        (project.root / path).write_text(before)
-        return found
-
-    card = "datasets/tiny/object.yaml"
+    card, whole = "datasets/tiny/object.yaml", "datasets/${item}/object.yaml"
     # The package shows the whole card (title, authors), so any edit of the card concerns it.
-    whole = "datasets/${item}/object.yaml"
     readers = {f"{s.name}@tiny" for s in graph.stages.values() if whole in s.deps}
-    for stage in STAGES:
-        both = {f"{stage}@tiny", f"{stage}@other"}
-        path = f"stages/{stage}/run.py"
-        assert after(path, '"""', '# edited\n"""') == both, stage
-        assert after_seed(card, "overrides", stage) == {f"{stage}@tiny"} | readers, stage
-        assert after_seed("params.yaml", "profiles", "smoke", stage) == both, stage
+
+    def changed(*edits: tuple[str, tuple[str, ...]]) -> set[str]:
+        """What DVC finds changed after edits of files: a comment, or a seed at a place."""
+        before = {path: project.text(path) for path, _ in edits}
+        for path, keys in edits:
+            (project.root / path).write_text(edited(project.text(path), keys))
+        with Repo(str(project.root)) as repo:
+            found = set(repo.status())
+        for path, text in before.items():
+            (project.root / path).write_text(text)
+        return found
+
+    def both(stage: str) -> set[str]:
+        return {f"{stage}@tiny", f"{stage}@other"}
+
+    for index, stage in enumerate(STAGES):
+        # Three edits of three stages at once: a third of the time, and each kind of each stage.
+        second, third = STAGES[(index + 3) % len(STAGES)], STAGES[(index + 6) % len(STAGES)]
+        found = changed(
+            (f"stages/{stage}/run.py", ()),
+            (card, ("overrides", second)),
+            ("params.yaml", ("profiles", "smoke", third)),
+        )
+        assert found == both(stage) | {f"{second}@tiny"} | readers | both(third)
     shared = "twinloop/geometry/se3.py"
-    users = {s.name for s in graph.stages.values() if shared in s.deps}
-    expected = {f"{s}@{name}" for s in users for name in ("tiny", "other")}
+    users = [s.name for s in graph.stages.values() if shared in s.deps]
     assert users
-    assert after(shared, '"""', '# edited\n"""') == expected
-    # Profile smoke does not look at profile full.
-    assert after_seed("params.yaml", "profiles", "full", "identify") == set()
+    unused = ("params.yaml", ("profiles", "full", "identify"))
+    assert changed((shared, ()), unused) == {name for s in users for name in both(s)}
+
+
+def edited(text: str, keys: tuple[str, ...]) -> str:
+    """Code with a comment, or YAML with another seed in the mapping at ``keys``."""
+    if not keys:
+        return "# edited\n" + text
+    content = yaml.safe_load(text)
+    place = content
+    for key in keys[:-1]:
+        place = place[key]
+    place[keys[-1]] = (place[keys[-1]] or {}) | {"seed": 5}
+    return str(yaml.safe_dump(content))
 
 
 def followers(graph: Graph, first: str) -> list[str]:

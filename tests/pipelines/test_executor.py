@@ -192,7 +192,6 @@ run_all(Path.cwd())
     [
         ("executor", "merge", False),
         ("merge", "copy", True),
-        ("merge", "write_entries", False),
         ("merge", "write_entries", True),
         ("merge", "checkout", True),
     ],
