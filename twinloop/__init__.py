@@ -1,3 +1,1 @@
 """Twinloop: captures in, digital twin out."""
-
-__version__ = "0.1.0"

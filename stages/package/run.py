@@ -12,6 +12,7 @@ from safetensors.numpy import save
 
 from stages.harness import Inputs
 from stages.package.params import Params
+from twinloop.card import STAGES
 from twinloop.errors import ArtifactError
 from twinloop.export.mesh_files import hull_faces, write_obj, write_ply
 from twinloop.export.mjcf import object_mjcf, scene_mjcf
@@ -48,10 +49,9 @@ def run(inputs: Inputs, params: Params, out: Path) -> None:
     (twin / "policy" / "policy.safetensors").write_bytes(_policy(inputs.artifacts["train"]))
     image = inputs.artifacts["ingest"]["image"][0].values
     matplotlib.image.imsave(twin / "preview.png", image, metadata={"Software": None})
-    metrics, plots = collect(inputs.folder)
-    for source in (metrics, plots):
-        source.pop("package", None)  # of an earlier run
-        source.pop("lab", None)  # exists for lab objects alone, so it is no dependency
+    # Not `lab`, which exists for lab objects alone, nor `package` itself: neither is an input.
+    shown = tuple(stage for stage in STAGES if stage not in ("lab", "package"))
+    metrics, plots = collect(inputs.folder, shown)
     estimates = read_estimates(inputs.artifacts["identify"])
     pose_only = read_estimates(inputs.artifacts["identify"], "pose_only")
     (twin / "report.html").write_text(

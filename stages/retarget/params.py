@@ -8,7 +8,11 @@ from stages.params import StageParams
 class Params(StageParams):
     """How closely the robot hand follows the human's, and what counts as touching."""
 
-    robot: str = Field("twinhand", description="Robot model: a shipped name or the path of a YAML.")
+    robot: str = Field(
+        "twinhand",
+        pattern=r"^[a-z][a-z0-9_]*$",
+        description="Robot model of twinloop/hand/models (DVC would not see a file elsewhere) [1].",
+    )
     frames: int = Field(
         120, ge=3, le=5000, description="At most this many frames, evenly chosen [1]."
     )

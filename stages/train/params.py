@@ -8,7 +8,11 @@ from stages.params import StageParams
 class Params(StageParams):
     """Imitation, force law and refinement in the twin."""
 
-    robot: str = Field("twinhand", description="Robot model: a shipped name or the path of a YAML.")
+    robot: str = Field(
+        "twinhand",
+        pattern=r"^[a-z][a-z0-9_]*$",
+        description="Robot model of twinloop/hand/models (DVC would not see a file elsewhere) [1].",
+    )
     points: int = Field(96, ge=8, le=4096, description="Surface points the network sees [1].")
     examples: int = Field(1024, ge=8, description="Displaced grasps to imitate [1].")
     horizontal: float = Field(

@@ -34,15 +34,17 @@ class ReportData:
     """Provenance by stage; empty in the packaged report, whose bytes must not depend on a clock."""
 
 
-def collect(folder: Path) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, bytes]]]:
-    """Return the metrics and the pictures of all stages below ``datasets/<object>``.
+def collect(
+    folder: Path, stages: tuple[str, ...] = STAGES
+) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, bytes]]]:
+    """Return the metrics and the pictures of the given stages below ``datasets/<object>``.
 
     Raises:
         InputError: A metrics file is damaged.
     """
     metrics: dict[str, dict[str, Any]] = {}
     plots: dict[str, dict[str, bytes]] = {}
-    for stage in STAGES:
+    for stage in stages:
         path = folder / "metrics" / f"{stage}.json"
         if path.is_file():
             metrics[stage] = read_json(path)
