@@ -50,8 +50,8 @@ class RobotFile(BaseModel):
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
-    robot: str
-    """Name of a shipped robot model, or path of a model's YAML."""
+    robot: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
+    """Name of a robot model of ``twinloop/hand/models``; a path would reach out of the capture."""
     T_world_base: Pose = Pose()
     """Where the base stands in the world."""
     tip: str
