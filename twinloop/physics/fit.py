@@ -56,7 +56,7 @@ class FitSettings:
     noise: NoiseModel = field(default_factory=NoiseModel)
     priors: Priors = field(default_factory=Priors)
     cells: int = 48
-    starts: int = 4
+    starts: int = 3
     first_iterations: int = 6
     explore_iterations: int = 4
     iterations: int = 12

@@ -212,7 +212,7 @@ def solve(
     likelihood: Likelihood,
     *,
     initial: Array | None = None,
-    start_count: int = 4,
+    start_count: int = 3,
     first_iterations: int = 6,
     explore_iterations: int = 4,
     iterations: int = 12,
