@@ -17,7 +17,7 @@ from twinloop.policy.grasp import plan_grasp
 from twinloop.policy.network import GraspNetwork, encode
 from twinloop.policy.policy import GraspPolicy, Refinement
 from twinloop.policy.runner import GraspRunner, Physics
-from twinloop.policy.training import TrainingSettings, train
+from twinloop.policy.training import Adam, TrainingSettings, train
 
 HAND = HandKinematics(RobotModel.load("twinhand"))
 BOX = trimesh.creation.box(SIZE)
@@ -168,3 +168,21 @@ def test_policy_turns_its_answer_into_a_grasp(grasp, examples):
     assert shift @ plain.T_object_wrist[:3, 2] == pytest.approx(0.004)
     assert shift @ plain.T_object_wrist[:3, 1] == pytest.approx(-0.003)
     assert more == pytest.approx(1.5 * force)
+
+
+def test_adam_equals_torch_bit_by_bit():
+    """Twenty steps with a falling step size leave the same weights as `torch.optim.Adam`."""
+    generator = torch.Generator().manual_seed(3)
+    weights = torch.randn(5, 3, generator=generator)
+    ours, theirs = weights.clone().requires_grad_(), weights.clone().requires_grad_()
+    own, reference = Adam([ours]), torch.optim.Adam([theirs])
+    for step in range(20):
+        rate = 3e-3 / (1 + step)
+        for tensor in (ours, theirs):
+            tensor.grad = None
+            (tensor.sin() * weights).sum().backward()
+        own.step(rate)
+        reference.param_groups[0]["lr"] = rate
+        reference.step()
+    assert own.count == 20
+    assert torch.equal(ours, theirs)

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from gsplat.exporter import export_splats
 
 from tests.splat.synthetic import rounded_box, scan, texture
 from tests.splat.test_hull import views_of
@@ -91,9 +93,19 @@ def test_psnr_closed_form() -> None:
 
 
 def test_ply_round_trip(tmp_path: Path, start: Gaussians) -> None:
-    """What gsplat's exporter writes reads back as the same Gaussians."""
+    """A file equals what gsplat's exporter writes, and reads back as the same Gaussians."""
     path = tmp_path / "splat.ply"
     write_ply(start, path)
+    opacity = start.opacities.astype(np.float64).clip(1e-6, 1 - 1e-6)
+    sh = torch.from_numpy(start.sh.astype(np.float32))
+    columns = (
+        start.means,
+        np.log(start.scales.astype(np.float64)),
+        start.quaternions,
+        np.log(opacity / (1 - opacity)),
+    )
+    tensors = [torch.from_numpy(np.ascontiguousarray(c, np.float32)) for c in columns]
+    assert path.read_bytes() == export_splats(*tensors, sh[:, :1], sh[:, 1:], format="ply")
     back = read_ply(path)
     np.testing.assert_array_equal(back.means, start.means)
     np.testing.assert_array_equal(back.sh, start.sh)

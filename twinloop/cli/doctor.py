@@ -107,7 +107,7 @@ def check_gpu() -> Line:
 def check_gsplat() -> Line:
     """CUDA kernels of gsplat."""
     if find_spec("gsplat") is None:
-        return Line("gsplat", "fault", "not installed", "no Gaussian export; `pip install -e .`")
+        return Line("gsplat", "fault", "not installed", "no Gaussians on CUDA; `pip install -e .`")
     import torch
 
     if torch.cuda.is_available() and shutil.which("nvcc"):

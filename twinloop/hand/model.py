@@ -164,7 +164,8 @@ class RobotModel:
                 f"use one of {known} or give the path of a YAML file"
             )
         try:
-            raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+            # libyaml's safe loader is ten times as fast as the one in Python.
+            raw = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
             return cls(_Description.model_validate(raw))
         except (yaml.YAMLError, ValidationError) as error:
             raise InputError(f"robot model {path}: {error}") from error

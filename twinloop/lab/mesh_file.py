@@ -7,7 +7,6 @@ import io
 from pathlib import Path
 
 import numpy as np
-import trimesh
 
 from twinloop.errors import InputError
 from twinloop.lab.mass import solid_moments
@@ -47,6 +46,8 @@ def load_shape(
             f"{path}: {was}, the file's is {found}; if this is the mesh you mean, write "
             f"`sha256: {found}` below `mesh:` in lab.yaml, else restore the file"
         )
+    import trimesh  # here: most lab objects need none, and loading it takes long
+
     try:
         # From bytes: nothing beside the file (materials, textures) is looked at.
         mesh = trimesh.load_mesh(

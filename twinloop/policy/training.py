@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 from torch.nn import functional
 
 from twinloop.policy.dataset import Examples
@@ -46,6 +48,38 @@ class Curve:
     force: Array
 
 
+class Adam:
+    """Adam (Kingma & Ba 2015), its step size given at each step.
+
+    The steps equal those of `torch.optim.Adam`, but making one of those loads torch's compiler,
+    which takes longer than the training of a small network.
+
+    Attributes:
+        count: steps taken so far.
+    """
+
+    FIRST, SECOND, SMALL = 0.9, 0.999, 1e-8
+
+    def __init__(self, weights: list[Tensor]) -> None:
+        self.count = 0
+        self._weights = weights
+        self._mean = [torch.zeros_like(weight) for weight in weights]
+        self._square = [torch.zeros_like(weight) for weight in weights]
+
+    @torch.no_grad()
+    def step(self, rate: float) -> None:
+        """Move the weights along their gradients by a step of size ``rate``."""
+        self.count += 1
+        first, second = 1 - self.FIRST**self.count, 1 - self.SECOND**self.count
+        for weight, mean, square in zip(self._weights, self._mean, self._square, strict=True):
+            if weight.grad is None:
+                continue
+            mean.lerp_(weight.grad, 1 - self.FIRST)
+            square.mul_(self.SECOND).addcmul_(weight.grad, weight.grad, value=1 - self.SECOND)
+            scale = (square.sqrt() / math.sqrt(second)).add_(self.SMALL)
+            weight.addcdiv_(mean, scale, value=-rate / first)
+
+
 def train(
     examples: Examples, lower: Array, upper: Array, settings: TrainingSettings
 ) -> tuple[GraspNetwork, Curve]:
@@ -82,12 +116,9 @@ def _train(
     contacts = as_tensor(examples.contacts, dtype=torch.float32)
     factor = as_tensor(examples.log_factor, dtype=torch.float32)
     good = contacts[:, 0]
-    optimiser = torch.optim.Adam(network.parameters(), lr=settings.rate)
     count = len(points)
     steps = settings.epochs * max(1, -(-count // settings.batch))
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(
-        optimiser, max(1, steps), eta_min=settings.rate / 100
-    )
+    optimiser = Adam(list(network.parameters()))
     history = np.zeros((settings.epochs, 4))
     for epoch in track(range(settings.epochs), "train policy"):
         order = torch.randperm(count, generator=generator)
@@ -106,9 +137,9 @@ def _train(
             )
             # Joints in units of 0.05 rad (4 mm at the pad), so that no head drowns the others.
             total = losses[0] / 0.05**2 + 20.0 * losses[1] + 0.2 * losses[2] + 10.0 * losses[3]
-            optimiser.zero_grad()
+            network.zero_grad()
             total.backward()  # type: ignore[no-untyped-call]
-            optimiser.step()
-            schedule.step()
+            fall = 0.5 * (1 + math.cos(math.pi * optimiser.count / max(1, steps)))
+            optimiser.step(settings.rate * (0.01 + 0.99 * fall))
             history[epoch] += losses.detach().double().numpy() * len(rows) / count
     return network, Curve(*history.T)

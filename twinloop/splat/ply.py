@@ -1,7 +1,8 @@
 """Gaussians as PLY files in the convention of 3D Gaussian splatting, which viewers open.
 
-The file holds log scales, logit opacities and coefficients ordered by channel. It is written by
-gsplat's exporter, and read by a small reader of our own that trusts nothing in the header.
+The file holds log scales, logit opacities and coefficients ordered by channel. What is written
+equals what gsplat's exporter writes, byte for byte, without loading torch for it; the reader trusts
+nothing in the header.
 """
 
 from __future__ import annotations
@@ -31,9 +32,6 @@ def write_ply(gaussians: Gaussians, path: Path) -> None:
     Raises:
         InputError: Values that are not finite, or scales that are not positive.
     """
-    import torch
-    from gsplat.exporter import export_splats
-
     fields = {
         "means": gaussians.means,
         "quaternions": gaussians.quaternions,
@@ -50,20 +48,24 @@ def write_ply(gaussians: Gaussians, path: Path) -> None:
             "reconstruct again"
         )
 
-    def tensor(values: NDArray[np.floating]) -> torch.Tensor:
-        return torch.from_numpy(np.ascontiguousarray(values, np.float32))
-
     opacity = gaussians.opacities.astype(np.float64).clip(1e-6, 1 - 1e-6)
-    data = export_splats(
-        tensor(gaussians.means),
-        tensor(np.log(gaussians.scales.astype(np.float64))),
-        tensor(gaussians.quaternions),
-        tensor(np.log(opacity / (1 - opacity))),
-        tensor(gaussians.sh[:, :1]),
-        tensor(gaussians.sh[:, 1:]),
-        format="ply",
-    )
-    path.write_bytes(data)
+    count, basis = gaussians.sh.shape[:2]
+    # Coefficients past the first are ordered by channel: all of red, all of green, all of blue.
+    columns = {
+        ("x", "y", "z"): gaussians.means,
+        tuple(f"f_dc_{i}" for i in range(3)): gaussians.sh[:, 0],
+        tuple(f"f_rest_{i}" for i in range(3 * (basis - 1))): (
+            gaussians.sh[:, 1:].transpose(0, 2, 1).reshape(count, -1)
+        ),
+        ("opacity",): np.log(opacity / (1 - opacity))[:, None],
+        tuple(f"scale_{i}" for i in range(3)): np.log(gaussians.scales.astype(np.float64)),
+        tuple(f"rot_{i}" for i in range(4)): gaussians.quaternions,
+    }
+    names = [name for group in columns for name in group]
+    header = f"ply\nformat binary_little_endian 1.0\nelement vertex {count}\n"
+    header += "".join(f"property float {name}\n" for name in names) + "end_header\n"
+    table = np.concatenate([values.astype("<f4") for values in columns.values()], axis=1)
+    path.write_bytes(header.encode() + table.tobytes())
 
 
 def read_ply(path: Path) -> Gaussians:
