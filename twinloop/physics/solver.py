@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from twinloop.physics.likelihood import FEWEST_DRAWS, Likelihood
 from twinloop.physics.parameters import LOG_MASS, MOTION, Unknowns
+from twinloop.progress import track
 
 Array = npt.NDArray[np.float64]
 
@@ -236,7 +237,8 @@ def solve(
     """
     theta = likelihood.prior.mean if initial is None else initial
     found = []
-    for index, start in enumerate(starts(likelihood, theta, start_count)):
+    begun = list(enumerate(starts(likelihood, theta, start_count)))
+    for index, start in track(begun, "fit the pushes"):
         best = minimise(likelihood, start, first_iterations)
         if explore_iterations and draws >= FEWEST_DRAWS:
             rng = np.random.default_rng([seed, index])

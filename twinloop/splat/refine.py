@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from scipy.sparse.linalg import cg
 
 from twinloop.geometry.raycast import MeshRenderer
+from twinloop.progress import track
 from twinloop.splat.refine_kernel import agreement
 from twinloop.splat.surface import Faces, Float, adjacency, vertex_normals
 from twinloop.splat.views import Float32, Views
@@ -65,7 +66,7 @@ def refine(
         (settings.step, settings.inward, settings.outward, 1.6),
         (settings.step / 4, 2.5 * settings.step, 2.5 * settings.step, 1.1),
     )
-    for step, inward, outward, patch in rounds:
+    for step, inward, outward, patch in track(rounds, "refine the surface"):
         normals = _directions(vertices, faces, table, 3 * spread)
         chosen = visible_views(vertices, faces, normals, views, settings.views)
         offsets = np.arange(-inward, outward + 1e-9, step) * pixel
