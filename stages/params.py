@@ -16,7 +16,7 @@ from twinloop.errors import ParamsError
 class StageParams(BaseModel):
     """Base of every stage's ``Params``: unknown keys are errors, values never change."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     seed: int = Field(0, ge=0, description="Seed of everything random in the stage [1].")
 

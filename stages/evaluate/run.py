@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -113,7 +114,10 @@ def _inside_twin(inputs: Inputs, params: Params) -> dict[str, xr.Dataset]:
         load_policy(policy_tree, kinematics), world_of, np.eye(4), rest, params, inputs.seed
     )
     table = compare.parameter_table(
-        inputs.artifacts["identify"], _reference(inputs.truth / "reference.yaml")
+        inputs.artifacts["identify"],
+        _reference(
+            inputs.truth / "reference.yaml", inputs.artifacts["identify"].attrs["parameters"]
+        ),
     )
     figures = [
         *_shared(inputs, params, trials, "grasp_success_in_twin"),
@@ -122,17 +126,21 @@ def _inside_twin(inputs: Inputs, params: Params) -> dict[str, xr.Dataset]:
     return _groups("twin", trials, figures, table)
 
 
-def _reference(path: Path) -> dict[str, float]:
-    """Measured values of a real object (`mass: 0.365`), or none."""
+def _reference(path: Path, known: Sequence[str]) -> dict[str, float]:
+    """Measured values of a real object (`mass: 0.365`), or none; `known` are the names."""
     if not path.is_file():
         return {}
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
-        return {str(name): float(value) for name, value in (content or {}).items()}
+        values = {str(name): float(value) for name, value in (content or {}).items()}
     except (yaml.YAMLError, AttributeError, TypeError, ValueError) as error:
         raise InputError(
             f"{path}: {error}; expected a mapping of parameters to numbers in SI, as `mass: 0.365`"
         ) from error
+    unknown = sorted(set(values) - set(known))
+    if unknown:
+        raise InputError(f"{path}: unknown parameters {unknown}, expected some of {list(known)}")
+    return values
 
 
 def _shared(inputs: Inputs, params: Params, trials: xr.Dataset, success_name: str) -> list[Figure]:

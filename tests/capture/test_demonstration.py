@@ -1,5 +1,8 @@
 """Reading demonstrations: what is good comes back, what is bad is named."""
 
+import io
+import zipfile
+
 import numpy as np
 import pytest
 
@@ -32,6 +35,26 @@ def _both_hands(folder):
     np.savez(folder / "hand.npz", time=time, keypoints=keypoints, handedness="both")
 
 
+def _forged(folder):
+    """A header that claims far more numbers than the file holds."""
+    header = {"descr": "<f8", "fortran_order": False, "shape": (10**13,)}
+    with zipfile.ZipFile(folder / "hand.npz", "w") as archive:
+        for name in ("time", "keypoints"):
+            stream = io.BytesIO()
+            np.lib.format.write_array_header_1_0(stream, header)
+            archive.writestr(f"{name}.npy", stream.getvalue() + b"\0" * 64)
+
+
+def _complex(folder):
+    time, keypoints, _ = hand_keypoints()
+    np.savez(folder / "hand.npz", time=time, keypoints=keypoints + 1j)
+
+
+def _other_clock(folder):
+    time, keypoints, _ = hand_keypoints()
+    np.savez(folder / "hand.npz", time=time + 1000.0, keypoints=keypoints)
+
+
 def _text(old, new):
     def change(folder):
         path = folder / "object_motion.csv"
@@ -48,6 +71,9 @@ def _text(old, new):
         (_drop_array, "keypoints"),
         (_pickled, "without pickle"),
         (_both_hands, "handedness"),
+        (_forged, "damaged or forged"),
+        (_complex, "expected real numbers"),
+        (_other_clock, "one clip and clock"),
         (lambda f: (f / "object_motion.csv").unlink(), "object_motion.csv does not exist"),
         (_text("qw", "w"), "qw"),
         (_text(",1,0,0,0", ",2,0,0,0"), "norm"),

@@ -150,11 +150,15 @@ def disk_error(error: OSError, path: Path) -> Exception:
     """Return an error that says what to do about a full disk, else ``error`` itself."""
     import errno
 
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        free = shutil.disk_usage(path.parent).free / 1e9
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return MachineError(
-            f"no space left while writing {path} ({free:.2f} GB free); free some space, "
-            "for example with `dvc gc --workspace`, and run again. Nothing was changed."
+            f"no space left while writing {path} ({error.strerror}); free some space, for example "
+            "with `dvc gc --workspace`, or raise the limit, and run again. Nothing was changed."
+        )
+    if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+        return MachineError(
+            f"{path} cannot be written ({error.strerror}); make its folder writable and run again. "
+            "Nothing was changed."
         )
     return error
 

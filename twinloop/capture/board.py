@@ -34,7 +34,7 @@ UNIT_CORNERS = np.array([[-0.5, 0.5], [0.5, 0.5], [0.5, -0.5], [-0.5, -0.5]])
 class Pose(BaseModel):
     """A rigid pose as written in YAML."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     position: Triple = (0.0, 0.0, 0.0)
     """Position, m."""
@@ -59,7 +59,7 @@ class Pose(BaseModel):
 class Tag(BaseModel):
     """One tag of the board, its edges parallel to the board's axes."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     id: int = Field(ge=0)
     """Number within the family."""
@@ -72,7 +72,7 @@ class Tag(BaseModel):
 class Board(BaseModel):
     """A flat board of tags."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     family: Family = "36h11"
     """AprilTag family."""

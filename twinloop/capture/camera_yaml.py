@@ -17,7 +17,7 @@ from twinloop.geometry.camera import matrix as camera_matrix
 class CameraFile(BaseModel):
     """Pinhole camera with OpenCV's five distortion coefficients."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     width: int = Field(gt=0)
     """Columns of the upright image, px."""

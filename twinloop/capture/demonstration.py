@@ -46,6 +46,11 @@ def read_demonstration(folder: Path) -> Demonstration:
     """
     time, keypoints, handedness = _read_hand(folder / "hand.npz")
     motion_time, motion = _read_motion(folder / "object_motion.csv")
+    if len(time) and (time.max() < motion_time[0] or time.min() > motion_time[-1]):
+        raise InputError(
+            f"{folder}: hand.npz covers {time.min():.2f} to {time.max():.2f} s, object_motion.csv "
+            f"{motion_time[0]:.2f} to {motion_time[-1]:.2f} s; both must be of one clip and clock"
+        )
     return Demonstration(time, keypoints, handedness, motion_time, motion)
 
 
@@ -58,16 +63,49 @@ def _read_hand(path: Path) -> tuple[Array, Array, str]:
                     f"{path}: arrays {sorted(missing)} are missing, found {sorted(archive.files)}; "
                     "expected `time` (frames,) s and `keypoints` (frames, 21, 3) m"
                 )
-            time = np.asarray(archive["time"], dtype=np.float64)
-            keypoints = np.asarray(archive["keypoints"], dtype=np.float64)
+            _refuse_forged_sizes(path)
+            time = _real(path, "time", archive["time"])
+            keypoints = _real(path, "keypoints", archive["keypoints"])
             hand = str(archive["handedness"]) if "handedness" in archive.files else "right"
     except FileNotFoundError:
         raise InputError(f"{path} does not exist; a demonstration needs hand keypoints") from None
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
-        raise InputError(f"{path} cannot be read as numbers without pickle: {error}") from error
+    except InputError:
+        raise
+    except Exception as error:  # a damaged zip raises a dozen kinds, from zlib to tokenize
+        raise InputError(
+            f"{path} cannot be read as numbers without pickle ({type(error).__name__}: {error}); "
+            "write it anew with numpy.savez(path, time=..., keypoints=...)"
+        ) from error
     if hand not in ("right", "left"):
         raise InputError(f"{path}: handedness is {hand!r}, expected 'right' or 'left'")
     return time, keypoints, hand
+
+
+def _refuse_forged_sizes(path: Path) -> None:
+    """Compare the shapes that the arrays' headers claim with the bytes that are there.
+
+    NumPy allocates what a header claims before it reads; a forged one would fill the memory.
+    """
+    with zipfile.ZipFile(path) as archive:
+        for info in archive.infolist():
+            with archive.open(info) as stream:
+                version = np.lib.format.read_magic(stream)
+                read = {(1, 0): np.lib.format.read_array_header_1_0}.get(
+                    version, np.lib.format.read_array_header_2_0
+                )
+                shape, _, dtype = read(stream)
+            claimed = int(np.prod(shape, dtype=np.float64)) * dtype.itemsize
+            if claimed > info.file_size:
+                raise InputError(
+                    f"{path}: {info.filename} claims {claimed} bytes of shape {shape}, but holds "
+                    f"{info.file_size}; the file is damaged or forged"
+                )
+
+
+def _real(path: Path, name: str, values: Array) -> Array:
+    if values.dtype.kind not in "fiu":
+        raise InputError(f"{path}: {name} is of type {values.dtype}, expected real numbers")
+    return np.asarray(values, dtype=np.float64)
 
 
 def _read_motion(path: Path) -> tuple[Array, Array]:

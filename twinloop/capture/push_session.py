@@ -18,7 +18,7 @@ Action = Literal["tap", "slide", "tilt", "flick", "lift", "push"]
 class PushEntry(BaseModel):
     """One push of ``pushes.yaml``."""
 
-    model_config = ConfigDict(extra="ignore", frozen=True)
+    model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=False)
 
     name: Annotated[str, Field(pattern=r"^push_[A-Za-z0-9]+$")]
     """Name of the push and of its folder."""
@@ -31,7 +31,7 @@ class PushEntry(BaseModel):
 class PushList(BaseModel):
     """``pushes.yaml``."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     pushes: tuple[PushEntry, ...] = Field(min_length=1)
     """The pushes in the order they were made."""
@@ -42,13 +42,15 @@ class PushList(BaseModel):
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise ValueError(f"pushes stand twice: {twice}")
+        if all(push.held_out for push in self.pushes):
+            raise ValueError("every push is held_out: true; leave some to identify the object from")
         return self
 
 
 class RobotFile(BaseModel):
     """``robot.yaml``: which robot, where it stands, what its log holds."""
 
-    model_config = ConfigDict(extra="ignore", frozen=True)
+    model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=False)
 
     robot: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
     """Name of a robot model of ``twinloop/hand/models``; a path would reach out of the capture."""

@@ -29,7 +29,9 @@ MODELS = Path(__file__).parent / "models"
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, allow_inf_nan=False, populate_by_name=True
+    )
 
 
 class Joint(_Strict):
