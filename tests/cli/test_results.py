@@ -101,6 +101,63 @@ def test_report_export_and_validate(
     assert "tiny/twin.json" in zipfile.ZipFile(packed).namelist()
 
 
+def test_export_replaces_nothing_but_an_earlier_export(
+    shared: Tiny,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """--force spares the project, cwd, home, foreign folders and files; an old export goes."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home/me"))
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "thesis.txt").write_text("years")
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "fake.zip").write_text("no zip")
+    (tmp_path / "folder.zip").mkdir()
+    (tmp_path / "link").symlink_to(work)
+    (tmp_path / "home/me").mkdir(parents=True)
+    before = sorted(p for p in shared.root.iterdir())
+
+    def export(to: object, code: int, message: str = "") -> None:
+        given = ("export", "tiny", "--force", "--to", str(to))
+        found, _, err = call(shared, monkeypatch, capfd, *given)
+        assert (found, message in err) == (code, True), err
+        assert "Traceback" not in err
+
+    export(".", 2, "the project")
+    export("/", 2, "the project")
+    export(shared.root.parent, 2, "the project")
+    export("datasets/tiny/twin", 2, "part of the project")
+    export(tmp_path / "home", 2, "your home folder")
+    export(work, 2, "it has no twin.json")
+    export(tmp_path / "link", 2, "it is a link")
+    export(tmp_path / "file", 2, "is a file")
+    export(tmp_path / "file/below", 2, "is a file")
+    export(tmp_path / "fake.zip", 2, "it is no zip file")
+    export(tmp_path / "folder.zip", 2, "is a folder")
+    assert (work / "thesis.txt").read_text() == "years"
+    assert sorted(p for p in shared.root.iterdir()) == before
+    good = tmp_path / "good"
+    export(good, 0)
+    (good / "README.md").unlink(missing_ok=True)
+    export(good, 0)
+    (good / "notes.txt").write_text("mine")
+    export(good, 2, "it also holds notes.txt")
+    export(tmp_path / "good.zip", 0)
+    export(tmp_path / "good.zip", 0)
+    code, _, err = call(shared, monkeypatch, capfd, "report", "tiny", "-o", str(work))
+    assert (code, "is a folder" in err) == (2, True)
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("shutil.copytree", full)
+    (good / "notes.txt").unlink()
+    export(good, 3, "No space left on device")
+    assert (good / "twin.json").is_file()
+
+
 @pytest.mark.parametrize(
     ("damage", "message"),
     [

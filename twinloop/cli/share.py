@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import tempfile
+import zipfile
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +14,7 @@ import typer
 
 from twinloop.cli.build import Name
 from twinloop.cli.project import find_root, require_object
-from twinloop.errors import InputError
+from twinloop.errors import InputError, MachineError, TwinloopError
 
 
 def report(
@@ -31,7 +33,14 @@ def report(
 
     folder = root / "datasets" / name
     target = output or folder / "report.html"
-    data = write_report(folder, target)
+    if target.is_dir():
+        raise InputError(
+            f"{target} is a folder; give a file, for example {target / 'report.html'}."
+        )
+    try:
+        data = write_report(folder, target)
+    except OSError as error:
+        raise MachineError(f"cannot write the report {target}: {error}") from error
     _print_estimates(folder, data.estimates)
     _print_figures(data.metrics.get("evaluate", {}).get("figures", []))
     typer.echo(f"report: {target}")
@@ -91,7 +100,7 @@ def export(
     name: Name,
     *,
     to: Annotated[Path, typer.Option("--to", help="New folder, or a file that ends in .zip.")],
-    force: Annotated[bool, typer.Option("--force", help="Replace what is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an earlier export.")] = False,
 ) -> None:
     """Copy an object's twin out of the project: a folder or a zip file that needs nothing else.
 
@@ -110,9 +119,88 @@ def export(
     twin = root / "datasets" / name / "twin"
     if not twin.is_dir():
         raise InputError(f"{name} has no twin yet; build it: twinloop run {name}")
-    if to.exists() and not force:
-        raise InputError(f"{to} exists already; choose another place or pass --force.")
+    require_free(root, to, force=force)
     what = validate_twin(twin)
+    try:
+        _export(twin, name, to)
+    except (OSError, shutil.Error) as error:
+        reason = str(error)[:400]
+        raise MachineError(
+            f"cannot export to {to}: {reason}. What was there is as it was; free space, or choose "
+            "a folder that you may write to."
+        ) from error
+    typer.echo(f"{to}: {what}")
+
+
+def require_free(root: Path, to: Path, *, force: bool) -> None:
+    """Raise InputError unless ``to`` is free, or holds an earlier export and ``force`` is given.
+
+    Nothing but an earlier export is ever replaced: whatever else stands there is somebody's work.
+    """
+    place = to.absolute()
+    real = place.resolve()
+    for kept, what in _kept(root):
+        if real == kept or real in kept.parents:
+            raise InputError(f"{to} is or holds {what} ({kept}); choose a new folder.")
+    for inner in (".git", ".dvc", "datasets", "stages", "pipelines", "twinloop"):
+        if (root / inner) == real or (root / inner) in real.parents:
+            raise InputError(f"{to} is part of the project ({inner}/); choose a new folder.")
+    for parent in place.parents:
+        if parent.exists() and not parent.is_dir():
+            raise InputError(f"{to}: {parent} is a file, so nothing can be put below it.")
+    if not (place.exists() or place.is_symlink()):
+        return
+    zipped = to.suffix == ".zip"
+    if zipped and place.is_dir():
+        raise InputError(f"{to} is a folder; give a file, for example {to / 'twin.zip'}.")
+    if not zipped and place.is_file():
+        raise InputError(f"{to} is a file; give a new folder, or a name that ends in .zip.")
+    if not force:
+        raise InputError(f"{to} exists already; choose another place or pass --force.")
+    fault = "it is a link" if place.is_symlink() else _no_export(place, zipped=zipped)
+    if fault:
+        raise InputError(
+            f"{to} is no earlier export ({fault}), so --force does not replace it; "
+            "choose another place, or move it away yourself."
+        )
+
+
+def _kept(root: Path) -> list[tuple[Path, str]]:
+    """Folders that an export never replaces, nor anything that holds them."""
+    kept = [(root.resolve(), "the project"), (Path.cwd().resolve(), "the current folder")]
+    with contextlib.suppress(RuntimeError):
+        kept.append((Path.home().resolve(), "your home folder"))
+    return kept
+
+
+def _no_export(place: Path, *, zipped: bool) -> str:
+    """Why a file or folder is not an export that nobody added to; "" when it is one."""
+    from twinloop.cli.validate import read_twin
+
+    if zipped:
+        try:
+            with zipfile.ZipFile(place) as packed:
+                names = packed.namelist()
+        except (OSError, zipfile.BadZipFile):
+            return "it is no zip file"
+        return (
+            ""
+            if any(n.count("/") == 1 and n.endswith("/twin.json") for n in names)
+            else ("it has no twin.json")
+        )
+    if not (place / "twin.json").is_file():
+        return "it has no twin.json"
+    try:
+        listed = set(read_twin(place).hashes) | {"twin.json", "README.md"}
+    except TwinloopError:
+        return "its twin.json is not a twin's"
+    present = {p.relative_to(place).as_posix() for p in place.rglob("*") if not p.is_dir()}
+    strangers = sorted(present - listed)
+    return f"it also holds {', '.join(strangers[:3])}" if strangers else ""
+
+
+def _export(twin: Path, name: str, to: Path) -> None:
+    """Copy the twin beside ``to``, then put it in place by renaming."""
     to.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{to.name}.", dir=to.parent) as beside:
         fresh = Path(beside) / name
@@ -123,8 +211,13 @@ def export(
         if to.suffix == ".zip":
             packed = Path(shutil.make_archive(f"{beside}/packed", "zip", beside, name))
             packed.replace(to)
-        else:
-            if to.exists():
-                shutil.rmtree(to)
+            return
+        old = Path(beside) / ".old"
+        if to.exists():
+            to.rename(old)
+        try:
             fresh.rename(to)
-    typer.echo(f"{to}: {what}")
+        except BaseException:
+            if old.exists():
+                old.rename(to)
+            raise
