@@ -20,6 +20,12 @@ class Params(StageParams):
     contact_margin: float = Field(
         0.04, ge=0, le=1, description="Time around contact kept out of the free-motion fit [s]."
     )
+    largest_mismatch: float = Field(
+        2.5e-3,
+        gt=0,
+        description="Most that the finger's distance to the object may vary, rms, while they "
+        "touch, before log and video are taken to show different pushes [m].",
+    )
     largest_offset: float = Field(
         0.15, gt=0, le=5, description="Largest offset between the two clocks that is sought [s]."
     )

@@ -105,6 +105,32 @@ def offset_of(
     )
 
 
+def check_match(
+    folder: Path, names: list[str], offsets: list[Offset | None], largest: float
+) -> None:
+    """Refuse logs and videos that show different pushes, for example swapped clips.
+
+    While finger and object touch, the finger's distance to the touched face is constant on the
+    right clocks: 0.1 to 0.6 mm rms where log and video belong together, 3 mm and more where not.
+
+    Raises:
+        InputError: No clock offset makes it constant; names the pushes and the value of each.
+    """
+    wrong = {
+        name: offset.residual
+        for name, offset in zip(names, offsets, strict=True)
+        if offset is not None and offset.residual > largest
+    }
+    if wrong:
+        listed = ", ".join(f"{name} ({value * 1e3:.1f} mm)" for name, value in wrong.items())
+        raise InputError(
+            f"{folder}: while the finger touches the object, its distance to it should be constant "
+            f"within {largest * 1e3:.1f} mm rms, but no clock offset makes it so in {listed}: the "
+            "robot's log and the video show different pushes. Check whether clips or logs were "
+            "swapped; `push.largest_mismatch` in params.yaml raises the limit."
+        )
+
+
 def group(
     signals: JointSignals, force: ContactForce, tracked: xr.Dataset, offset: Offset, radius: float
 ) -> xr.Dataset:
@@ -187,6 +213,8 @@ def run(inputs: Inputs, params: Params) -> dict[str, xr.Dataset]:
         still=params.still_time,
     )
     own = [offset_of(s, f, d, params) for s, f, d in zip(signals, forces, tracked, strict=True)]
+    names = [push.name for push in session.pushes]
+    check_match(inputs.raw / "push", names, own, params.largest_mismatch)
     offsets = (
         combine(own, params.offset_floor, params.largest_offset)
         if params.share_clock

@@ -105,3 +105,15 @@ def test_lost_track_still_gives_force(tmp_path: Path) -> None:
     data = groups["/push_000"]
     assert float(data["clock_offset_std"]) >= 0.1
     assert np.linalg.norm(data["contact_force"].values, axis=1).max() > 1.0
+
+
+def test_clips_swapped_within_a_session_are_refused(tmp_path: Path) -> None:
+    """Two clips exchanged: no offset fits the finger to the object, and both pushes are named."""
+    robot = RobotModel.load("twinhand")
+    pushes = [made_up_push(robot, 0, speed=0.06), made_up_push(robot, 1, speed=0.2)]
+    trees = session(tmp_path, robot, pushes)
+    first, second = (trees["track"][f"push_00{i}"].to_dataset() for i in (0, 1))
+    swapped = {"/": xr.Dataset(), "/push_000": second, "/push_001": first}
+    trees["track"] = xr.DataTree.from_dict(swapped)
+    with pytest.raises(InputError, match=r"push_000 .*push_001 .*swapped"):
+        run.run(stage_inputs(tmp_path, trees), Params())
