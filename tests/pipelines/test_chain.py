@@ -18,6 +18,7 @@ import yaml
 
 from pipelines.executor import run_all
 from pipelines.graph import Graph, read_graph
+from pipelines.objects import NewObject, add
 from tests.chain import Built, Tiny
 from twinloop.card import STAGES
 
@@ -153,7 +154,8 @@ def test_a_stage_opens_only_files_that_dvc_watches(
     }
     assert not strangers
     if stage not in SECRET:
-        assert not any("/truth" in p or p.endswith("lab.yaml") for p in again[stage])
+        hidden = (f"{own}/truth/", f"{own}/lab.yaml")
+        assert not any(path.startswith(hidden) for path in again[stage])
 
 
 def only_docstring(path: Path) -> bool:
@@ -282,3 +284,42 @@ def test_a_clone_gets_everything_from_the_remote(built: Built, tmp_path: Path) -
     clone.dvc("pull", "-q", "--run-cache")
     assert status(clone) == []
     assert not run_all(clone.root).runs
+
+
+def test_a_real_object_runs_without_the_lab_and_travels_with_its_captures(
+    built: Built, tmp_path: Path
+) -> None:
+    """Captures added from folders go through every stage but `lab`; a clone pulls them whole.
+
+    The tiny object's own captures stand for a phone's and a robot's: the same files.
+    """
+    project = built.copy(tmp_path / "project")
+    captures = {
+        part: built.project.root / "datasets/tiny/raw" / part for part in ("scan", "push", "demo")
+    }
+    add(project.root, NewObject("real", "CC-BY-4.0", captures))
+    tiny = yaml.safe_load(project.text("datasets/tiny/object.yaml"))
+    card = yaml.safe_load(project.text("datasets/real/object.yaml"))
+    card["overrides"] = tiny["overrides"]
+    (project.root / "datasets/real/object.yaml").write_text(yaml.safe_dump(card))
+    result = run_all(project.root)
+    assert not result.failed, "\n".join(run.error for run in result.runs)
+    (run,) = result.runs
+    assert run.states == {stage: "ran" for stage in STAGES if stage != "lab"}
+    assert status(project) == []
+    evaluation = json.loads(project.text("datasets/real/metrics/evaluate.json"))
+    assert evaluation["world"] == "twin"
+    assert all(row["truth"] is None for row in evaluation["parameters"])
+    project.run("git", "add", "-A")
+    project.run("git", "commit", "-q", "-m", "real")
+    project.dvc("push", "-q")
+    clone = Tiny(tmp_path / "clone", tmp_path / "journal")
+    project.run("git", "clone", "-q", str(project.root), str(clone.root))
+    clone.dvc("config", "--local", "remote.local.url", str(project.root / ".dvc-remote"))
+    clone.dvc("pull", "-q")
+    assert status(clone) == []
+    for part, folder in captures.items():
+        for file in folder.rglob("*"):
+            if file.is_file():
+                twin = clone.root / "datasets/real/raw" / part / file.relative_to(folder)
+                assert twin.read_bytes() == file.read_bytes()
