@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import io
+import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
 from ruamel.yaml import YAML
+from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 
-from pipelines.graph import OBJECTS_FILE, read_graph, read_yaml
+from pipelines.graph import OBJECTS_FILE, Graph, read_graph, read_yaml
 from pipelines.lock import LOCK_FILE, project_lock, read_entries, write_entries, write_text
 from pipelines.process import dvc
+from pipelines.reference import LAB_REFERENCE, REFERENCE, reference_text
 from pipelines.suggest import unknown
-from twinloop.card import NAME, ObjectCard
+from pipelines.workspace import require_git
+from twinloop.card import NAME, ObjectCard, explain
 from twinloop.errors import InputError
 
 PARTS = ("scan", "push", "demo")
@@ -32,16 +37,8 @@ PER_PUSH = ("video.mp4", ("robot.mcap", "robot.csv"))
 
 PRESETS = Path("twinloop") / "lab" / "presets"
 
-REFERENCE = """# What is known of the object from elsewhere (a scale, a data sheet).
-# Only `evaluate` reads it.
-# mass: {value: 0.365, std: 0.001, source: kitchen scale}   # kg
-{}
-"""
-
-LAB_REFERENCE = """# A lab object: its truth is truth/lab, made by stage `lab`.
-# Only `evaluate` reads it.
-{}
-"""
+RESERVED = frozenset(("y", "n", "yes", "no", "on", "off", "true", "false", "null"))
+"""Words that YAML 1.1 takes for booleans or nothing: they would not come back as names."""
 
 
 @dataclass(frozen=True)
@@ -66,24 +63,28 @@ def add(root: Path, new: NewObject) -> list[str]:
     The entry in the list comes last: when anything fails, the project is as it was.
 
     Raises:
-        InputError: Name taken or not allowed, unknown preset, or captures that lack files.
+        InputError: Name taken or not allowed, unknown preset, captures that lack files, or a
+            reference that is no mapping of known names to numbers.
     """
+    require_git(root)
     with project_lock(root, "twinloop add"):
         graph = read_graph(root)
-        _check_name(root, new.name)
+        _check_name(graph, new.name)
         card = _card(new, list(graph.stages))
         target = root / "datasets" / new.name
         if new.preset:
             _check_preset(root, new.preset)
         else:
             check_captures(new.captures)
+        if new.preset and new.reference:
+            raise InputError("--reference is for real objects: the lab makes its own truth.")
+        reference = reference_text(new.reference) if new.reference else REFERENCE
         try:
             write(target / "object.yaml", card)
             if new.preset:
                 write(target / "lab.yaml", _recipe(new))
                 write(target / "truth" / "reference.yaml", LAB_REFERENCE)
             else:
-                reference = new.reference.read_text() if new.reference else REFERENCE
                 write(target / "truth" / "reference.yaml", reference)
                 for part in PARTS:
                     shutil.copytree(new.captures[part], target / "raw" / part)
@@ -136,7 +137,7 @@ def rename(root: Path, old: str, new: str) -> list[str]:
         graph = read_graph(root)
         if old not in graph.objects:
             raise InputError(unknown("object", old, graph.objects))
-        _check_name(root, new)
+        _check_name(graph, new)
         folder = root / "datasets" / old
         card = folder / "object.yaml"
         content, yaml = _load(card)
@@ -221,13 +222,24 @@ def write(path: Path, text: str) -> None:
     write_text(path, text)
 
 
-def _check_name(root: Path, name: str) -> None:
+def _check_name(graph: Graph, name: str) -> None:
     if not NAME.fullmatch(name):
         raise InputError(
             f"{name!r} cannot name an object: a lower-case letter, then letters, digits or _."
         )
-    if (root / "datasets" / name).exists():
+    if name in RESERVED:
+        raise InputError(
+            f"{name!r} cannot name an object: YAML takes the word for a boolean or for nothing. "
+            f"Take another one, for example {name}_object."
+        )
+    if name in graph.objects:
         raise InputError(f"datasets/{name} exists already; `twinloop remove {name}` or rename it.")
+    if (graph.root / "datasets" / name).exists():
+        raise InputError(
+            f"datasets/{name} exists already, though no object of that name is listed (perhaps "
+            "`twinloop remove --keep-files` left it): delete the folder or move it away, or take "
+            "another name."
+        )
 
 
 def _check_preset(root: Path, preset: str) -> None:
@@ -239,8 +251,8 @@ def _check_preset(root: Path, preset: str) -> None:
 def _card(new: NewObject, stages: list[str]) -> str:
     try:
         card = ObjectCard(name=new.name, license=new.license, title=new.title)
-    except ValueError as error:
-        raise InputError(f"--license {new.license!r}: {error}") from error
+    except ValidationError as error:
+        raise InputError(explain(error, "the card")) from error
     head = {"name": card.name, "title": card.title, "license": card.license}
     text = _dump(head, YAML())
     text += 'description: ""\nauthors: []\ntags: []\n'
@@ -263,14 +275,19 @@ def write_lists(root: Path, lists: dict[str, list[str]]) -> None:
     for key, names in lists.items():
         have = content.get(key)
         if have is None:
-            content[key] = names
+            content[key] = [_safe(name) for name in names]
             continue
         for name in [n for n in have if n not in names]:
             have.remove(name)
         for index, name in enumerate(names):
             if index >= len(have) or have[index] != name:
-                have.insert(index, name)
+                have.insert(index, _safe(name))
     write_text(root / OBJECTS_FILE, _dump(content, yaml))
+
+
+def _safe(name: str) -> str:
+    """A name as YAML 1.1 and 1.2 both read it: in quotes where they would not."""
+    return DoubleQuotedScalarString(name) if name in RESERVED else name
 
 
 def _drop_entries(root: Path, name: str) -> None:
@@ -281,11 +298,15 @@ def _drop_entries(root: Path, name: str) -> None:
 
 
 def _load(path: Path) -> tuple[Any, YAML]:
+    text = path.read_text(encoding="utf-8")
+    # As the file has it, or else the first change would move every line.
+    item = re.search(r"^( *)- ", text, re.MULTILINE)
+    offset = len(item[1]) if item else 2
     yaml = YAML()
-    yaml.indent(mapping=2, sequence=4, offset=2)
+    yaml.indent(mapping=2, sequence=offset + 2, offset=offset)
     yaml.width = 100
     yaml.preserve_quotes = True
-    return yaml.load(path.read_text(encoding="utf-8")) or {}, yaml
+    return yaml.load(text) or {}, yaml
 
 
 def _dump(content: Any, yaml: YAML) -> str:

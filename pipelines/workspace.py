@@ -7,6 +7,7 @@ share neither DVC's lock nor files, and edits made meanwhile do not reach a run 
 from __future__ import annotations
 
 import configparser
+import json
 import shutil
 import tempfile
 import threading
@@ -161,7 +162,8 @@ class Workspaces:
             git(workspace.path, "checkout", "-q", self.commit, "--", *paths)
         configure(root, workspace.path, self.cache)
         lists = {k: [name] if name in v else [] for k, v in self.graph.lists.items()}
-        text = "".join(f"{key}: [{', '.join(names)}]\n" for key, names in lists.items())
+        # In quotes, as JSON is: a name such as "no" stays a name.
+        text = "".join(f"{key}: {json.dumps(names)}\n" for key, names in lists.items())
         write_text(workspace.path / OBJECTS_FILE, text)
         if (workspace.path / LOCK_FILE).is_file():
             write_entries(workspace.path / LOCK_FILE, workspace.entries())

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 from pipelines.executor import run_all
 from pipelines.graph import check_names, read_graph
-from pipelines.objects import NewObject, add, remove, rename
+from pipelines.objects import NewObject, add, remove, rename, write_lists
+from pipelines.reference import REFERENCE, UNITS, reference_text
+from pipelines.workspace import Workspaces, snapshot
 from tests.miniature import Miniature
 from tests.pipelines.captures import write_capture
 from twinloop.card import read_card
@@ -75,7 +79,8 @@ def test_the_card_of_a_new_object_can_be_read(mini: Miniature, tmp_path: Path) -
         ({"name": "Ant"}, "'Ant' cannot name an object"),
         ({"name": "../ant"}, "cannot name an object"),
         ({"name": "ant"}, "datasets/ant exists already"),
-        ({"license": "my licence!"}, "expected an SPDX identifier"),
+        ({"name": "no"}, "YAML takes the word for a boolean"),
+        ({"license": "my licence!"}, r"license: .*expected an SPDX identifier.*got 'my licence!'$"),
         ({"preset": "tni", "captures": {}}, "unknown lab preset 'tni'"),
     ],
 )
@@ -111,6 +116,71 @@ def test_a_push_without_log_is_named(mini: Miniature, tmp_path: Path) -> None:
     (parts["push"] / "pushes.yaml").write_text("pushes:\n  - {name: ../../x}\n")
     with pytest.raises(InputError, match="has no valid `name`"):
         add(mini.root, NewObject("fox", "CC0-1.0", parts))
+
+
+def test_the_list_keeps_its_indent_and_reads_the_same_in_yaml_1_1(mini: Miniature) -> None:
+    """Adding touches one line; a name that YAML takes for a boolean is written in quotes."""
+    path = mini.root / "datasets/objects.yaml"
+    path.write_text("objects:\n- ant\n- bee\n")
+    write_lists(mini.root, {"objects": ["ant", "bee", "no", "cow"]})
+    assert path.read_text() == 'objects:\n- ant\n- bee\n- "no"\n- cow\n'
+    assert yaml.safe_load(path.read_text()) == {"objects": ["ant", "bee", "no", "cow"]}
+
+
+def test_a_workspace_lists_its_object_so_that_yaml_1_1_reads_it(mini: Miniature) -> None:
+    """The list in a workspace is quoted too."""
+    path = mini.root / "datasets/objects.yaml"
+    path.write_text('objects: [ant, "no"]\n')
+    mini.run("cp", "-r", "datasets/ant", "datasets/no")
+    workspaces = Workspaces(read_graph(mini.root), snapshot(mini.root))
+    workspace = workspaces.open("no")
+    assert yaml.safe_load((workspace.path / "datasets/objects.yaml").read_text()) == {
+        "objects": ["no"]
+    }
+    workspaces.close(workspace)
+
+
+def test_a_folder_that_a_removal_left_is_named(mini: Miniature, tmp_path: Path) -> None:
+    """After `remove --keep-files`, `add` says what to do with the folder."""
+    remove(mini.root, "ant", keep_files=True)
+    parts = write_capture(tmp_path / "capture", "fox ")
+    with pytest.raises(InputError, match="delete the folder or move it away"):
+        add(mini.root, NewObject("ant", "CC0-1.0", parts))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("mass: 0.3\nfriktion: 0.2\n", "unknown physical value 'friktion'. Did you mean friction"),
+        ("- mass\n", "expected a mapping"),
+        ("mass: {value: 0.3}\n", "expected a number in kg"),
+        ("mass: yes\n", "expected a number in kg"),
+        ("mass: .nan\n", "expected a number in kg"),
+        ("mass: [\n", "is not valid YAML at line"),
+    ],
+)
+def test_a_wrong_reference_is_refused_when_it_is_given(
+    mini: Miniature, tmp_path: Path, text: str, message: str
+) -> None:
+    """Names and numbers of a reference are checked before anything is written."""
+    path = tmp_path / "reference.yaml"
+    path.write_text(text)
+    parts = write_capture(tmp_path / "capture", "fox ")
+    with pytest.raises(InputError, match=message):
+        add(mini.root, NewObject("fox", "CC0-1.0", parts, reference=path))
+    assert not (mini.root / "datasets/fox").exists()
+
+
+def test_the_template_of_a_reference_works_once_uncommented(tmp_path: Path) -> None:
+    """As written it says nothing; without the # it gives the example values."""
+    from stages.evaluate.run import _reference
+
+    path = tmp_path / "reference.yaml"
+    path.write_text(REFERENCE)
+    assert _reference(path, list(UNITS)) == {}
+    path.write_text(re.sub(r"^# (?=\w+: )", "", REFERENCE, flags=re.MULTILINE))
+    assert _reference(path, list(UNITS)) == {"mass": 0.365, "friction": 0.3}
+    assert reference_text(path) == path.read_text()
 
 
 @pytest.mark.parametrize("action", [lambda r: remove(r, "aunt"), lambda r: rename(r, "aunt", "x")])
