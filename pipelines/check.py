@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,7 +22,7 @@ from pipelines.graph import (
     read_graph,
     read_yaml,
 )
-from pipelines.lock import LOCK_FILE, complete, read_entries
+from pipelines.lock import LOCK_FILE, complete, held, read_entries
 from pipelines.process import git
 from pipelines.workspace import FOLDER
 from twinloop.errors import TwinloopError
@@ -156,7 +158,13 @@ def check_versions(graph: Graph) -> list[str]:
     if not path.is_file():
         return []
     faults = []
-    for library, declared in (read_yaml(path) or {}).items():
+    listed = read_yaml(path) or {}
+    if listed.get("device") == "cuda" and not cuda_driver():
+        faults.append(
+            f"{VERSIONS_FILE} says device: cuda, but this machine has no CUDA driver; set it to "
+            "cpu, or `twinloop doctor` says why"
+        )
+    for library, declared in listed.items():
         if library in NO_LIBRARY:
             continue
         try:
@@ -171,6 +179,15 @@ def check_versions(graph: Graph) -> list[str]:
     return faults
 
 
+def cuda_driver() -> bool:
+    """Tell whether a CUDA driver loads; importing torch to ask would take seconds."""
+    try:
+        ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+    except OSError:
+        return False
+    return True
+
+
 def check_file_counts(graph: Graph) -> list[str]:
     """Artifacts with so many files that DVC becomes slow."""
     faults = []
@@ -183,7 +200,9 @@ def check_file_counts(graph: Graph) -> list[str]:
 
 
 def check_leftovers(graph: Graph) -> list[str]:
-    """Workspaces of a killed run."""
+    """Workspaces of a killed run; those of a run that is alive are none."""
+    if held(graph.root):
+        return []
     folder = graph.root / FOLDER
     names = sorted(p.name for p in folder.iterdir()) if folder.is_dir() else []
     return [f"{n}: a run was killed; `twinloop run` keeps what it had finished" for n in names]

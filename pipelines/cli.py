@@ -19,6 +19,7 @@ from pipelines import graph as graphs
 from pipelines.executor import Extent, Result, run_all, threads
 from pipelines.executor import default_jobs as processors
 from pipelines.show import print_result, print_status, result_json, status_rows
+from pipelines.workspace import require_git
 from twinloop.errors import TwinloopError
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
@@ -118,6 +119,7 @@ def push() -> None:
 @app.command()
 def status(*, as_json: Json = False) -> None:
     """Show what is built, what has changed and what follows from that."""
+    require_git(Path.cwd())
     rows = status_rows(graphs.read_graph(Path.cwd()))
     if as_json:
         typer.echo(json.dumps(rows, sort_keys=True))
@@ -133,6 +135,7 @@ def check(
     as_json: Json = False,
 ) -> None:
     """Check that the cache can be trusted; exit code 4 when it cannot."""
+    require_git(Path.cwd())
     findings = checks.check_project(Path.cwd(), deep=deep)
     if as_json:
         typer.echo(json.dumps([{"check": f.title, "faults": f.faults} for f in findings]))
@@ -186,7 +189,9 @@ def rename(old: str, new: str) -> None:
 def main() -> None:
     """Run a command; an error a user can act on becomes a message and an exit code."""
     try:
-        app(prog_name="python -m pipelines")
+        # Usage is shown as people type it: only `graph` has no counterpart in `twinloop`.
+        direct = sys.argv[1:2] in ([], ["graph"], ["--help"])
+        app(prog_name="python -m pipelines" if direct else "twinloop")
     except TwinloopError as error:
         told = {"error": str(error), "exit_code": error.exit_code}
         typer.echo(json.dumps(told) if "--json" in sys.argv else f"error: {error}", err=True)

@@ -21,10 +21,10 @@ from typing import Any
 from pipelines.advice import advise
 from pipelines.events import FINISHED, Emit, Event, silent
 from pipelines.follow import Follower, ObjectRun
-from pipelines.graph import Graph, check_closure, read_graph
-from pipelines.lock import project_lock
+from pipelines.graph import PARAMS_FILE, Graph, check_closure, read_graph, read_yaml
+from pipelines.lock import LOCK_FILE, complete, project_lock, read_entries
 from pipelines.merge import Finished, merge
-from pipelines.process import Supervisor, dvc
+from pipelines.process import CommandError, Supervisor, dvc
 from pipelines.suggest import unknown
 from pipelines.workspace import (
     Workspace,
@@ -209,6 +209,11 @@ def build_object(
     except (TwinloopError, OSError) as error:
         if run.workspace is None:
             workspaces.discard(name)
+        interrupted = isinstance(error, CommandError) and error.interrupted
+        if interrupted or supervisor.stops_soon():
+            run.error = "stopped"
+            emit(Event(name, "", "stopped"))
+            return run
         run.error = advise(f"{name}: {error}")
         emit(Event(name, "", "failed", message=run.error))
     return run
@@ -249,8 +254,26 @@ def salvage(graph: Graph, emit: Emit = silent) -> list[str]:
 
 
 def read_status(root: Path, extra: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """What ``dvc status`` finds changed, by ``stage@object`` or ``.dvc`` file."""
-    text = dvc(root, "status", "--json", extra=extra).strip()
+    """What ``dvc status`` finds changed, by ``stage@object`` or ``.dvc`` file.
+
+    Raises:
+        ArtifactError: ``dvc.lock`` is damaged.
+        InputError: params.yaml or a card is not valid YAML.
+    """
+    read_yaml(root / PARAMS_FILE)
+    entries = read_entries(root / LOCK_FILE)
+    try:
+        text = dvc(root, "status", "--json", extra=extra).strip()
+    except CommandError:
+        cut = [key for key, entry in entries.items() if not complete(entry)]
+        if cut:
+            raise ArtifactError(
+                f"{root / LOCK_FILE}: entry {cut[0]} is cut short or damaged; "
+                f"`git checkout {LOCK_FILE}` restores the last committed one."
+            ) from None
+        for card in sorted((root / "datasets").glob("*/object.yaml")):
+            read_yaml(card)
+        raise
     return dict(json.loads(text)) if text else {}
 
 

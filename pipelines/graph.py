@@ -72,7 +72,7 @@ def read_yaml(path: Path) -> Any:
         return yaml.load(path.read_bytes(), Loader=SAFE_LOADER)  # noqa: S506, a safe loader
     except FileNotFoundError as error:
         raise InputError(f"{path} is missing; run this in a Twinloop project.") from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date such as 2026-13-01
         mark = getattr(error, "problem_mark", None)
         place = f" at line {mark.line + 1}" if mark else ""
         problem = getattr(error, "problem", error)
@@ -85,15 +85,23 @@ def read_graph(root: Path) -> Graph:
     Raises:
         InputError: One of them is missing or has the wrong form.
     """
-    content = read_yaml(root / DVC_FILE) or {}
-    declared = content.get("stages")
+    content = read_yaml(root / DVC_FILE)
+    declared = content.get("stages") if isinstance(content, dict) else None
     if not isinstance(declared, dict):
         raise InputError(f"{root / DVC_FILE} has no `stages:` mapping.")
     stages = {name: _stage(name, body) for name, body in declared.items()}
     lists = read_yaml(root / OBJECTS_FILE) or {}
+    if not isinstance(lists, dict):
+        raise InputError(
+            f"{root / OBJECTS_FILE}: expected a mapping such as `objects: [spam]`, "
+            f"got {lists!r:.80}; `git checkout {OBJECTS_FILE}` restores the last committed one."
+        )
     for key, names in lists.items():
         if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
-            raise InputError(f"{root / OBJECTS_FILE}: `{key}` must list names, got {names!r}.")
+            raise InputError(
+                f"{root / OBJECTS_FILE}: `{key}` must list names, got {names!r:.200}; "
+                "write `[]` for none, and quotes around words that YAML takes for something else."
+            )
     return Graph(root, stages, {key: tuple(names) for key, names in lists.items()})
 
 

@@ -30,9 +30,17 @@ def read_entries(path: Path) -> dict[str, str]:
     """Entries of a ``dvc.lock`` by stage name, each as its text; {} when the file is missing.
 
     Raises:
-        ArtifactError: It holds merge conflict markers or is not of schema 2.0.
+        ArtifactError: It is no text, holds merge conflict markers or is not of schema 2.0.
     """
-    return parse_entries(path.read_text(encoding="utf-8"), path) if path.is_file() else {}
+    if not path.is_file():
+        return {}
+    try:
+        return parse_entries(path.read_text(encoding="utf-8"), path)
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ArtifactError(
+            f"{path} is damaged ({error}); `git checkout {path.name}` restores the last committed "
+            "one, and results come back from the cache."
+        ) from error
 
 
 def parse_entries(text: str, path: Path) -> dict[str, str]:
@@ -43,7 +51,10 @@ def parse_entries(text: str, path: Path) -> dict[str, str]:
             "`git checkout --ours dvc.lock`, and run again: what does not fit is built anew."
         )
     if text.strip() and "schema: '2.0'" not in text:
-        raise ArtifactError(f"{path} is not of schema 2.0; run `dvc repro` once to rewrite it.")
+        raise ArtifactError(
+            f"{path} is not of schema 2.0: if it is damaged, `git checkout {path.name}` restores "
+            "the last committed one; if it is old, run `dvc repro` once to rewrite it."
+        )
     entries: dict[str, list[str]] = {}
     name = ""
     inside = False
@@ -109,6 +120,19 @@ def outputs(entry: str) -> dict[str, str]:
     """Paths and hashes of an entry's outputs."""
     body = next(iter(yaml.load(entry, Loader=SAFE_LOADER).values()))  # noqa: S506, a safe loader
     return {str(out["path"]): str(out["md5"]) for out in body.get("outs") or []}
+
+
+def held(root: Path) -> bool:
+    """Tell whether a run, or another command that changes the project, is at work in it."""
+    path = root / ".dvc" / "tmp" / "twinloop.lock"
+    if not path.is_file():
+        return False
+    with path.open(encoding="utf-8") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
 
 
 @contextlib.contextmanager

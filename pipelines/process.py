@@ -15,13 +15,17 @@ from typing import Any
 
 import psutil  # type: ignore[import-untyped]
 
-from twinloop.errors import TwinloopError
+from twinloop.errors import MachineError, TwinloopError
 
 WORKSPACE_VARIABLE = "TWINLOOP_WORKSPACE"
 """Environment variable that marks every process of one object's run."""
 
 GRACE = 5.0
 """Seconds between asking a process to stop and killing it."""
+
+
+INTERRUPTED = (-signal.SIGINT, -signal.SIGTERM, 128 + signal.SIGINT, 252)
+"""Exit codes of git and DVC (252) after Ctrl-C, which a terminal sends to them too."""
 
 
 class CommandError(TwinloopError):
@@ -32,6 +36,7 @@ class CommandError(TwinloopError):
         self.code = code
         self.output = output
         tail = "\n".join(output.strip().splitlines()[-12:])
+        self.interrupted = code in INTERRUPTED
         super().__init__(f"`{' '.join(args)}` failed in {cwd} with exit code {code}:\n{tail}")
 
 
@@ -52,11 +57,21 @@ def call(args: Sequence[str | Path], cwd: Path, extra: Mapping[str, str] | None 
 
     Raises:
         CommandError: Its exit code is not 0.
+        MachineError: The program is not installed.
     """
     words = [str(a) for a in args]
-    done = subprocess.run(
-        words, cwd=cwd, env=environment(extra), text=True, capture_output=True, check=False
-    )
+    try:
+        done = subprocess.run(
+            words,
+            cwd=cwd,
+            env=environment(extra),
+            text=True,
+            capture_output=True,
+            check=False,
+            errors="replace",
+        )
+    except FileNotFoundError as error:
+        raise MachineError(f"cannot start `{words[0]}` in {cwd}: {error}; install it.") from error
     if done.returncode:
         raise CommandError(words, cwd, done.returncode, done.stdout + done.stderr)
     return done.stdout
@@ -116,6 +131,16 @@ class Supervisor:
         with self._lock:
             self._running.discard(process)
         return code
+
+    def stops_soon(self, seconds: float = 1.0) -> bool:
+        """Tell whether the run is being stopped, or is within moments.
+
+        Ctrl-C reaches a command that a thread waits for before it reaches the main thread.
+        """
+        deadline = time.monotonic() + seconds
+        while not self.stopping and time.monotonic() < deadline:
+            time.sleep(0.02)
+        return self.stopping
 
     def stop(self) -> None:
         """Ask every process group to stop, then kill what is left."""

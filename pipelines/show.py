@@ -13,6 +13,9 @@ from pipelines.executor import Result, changed_stages, read_status
 from pipelines.graph import Graph
 from pipelines.lock import LOCK_FILE, read_entries
 
+STOPPED = ("stopped", "stopped before it began", "not started")
+"""What an interrupted object says; the last line of the summary explains it once."""
+
 KINDS = ("ran", "restored", "unchanged", "failed", "stopped")
 
 
@@ -27,7 +30,7 @@ def print_result(result: Result, root: Path, *, quiet: bool = False) -> None:
         for name in result.salvaged:
             out.print(f"kept from a killed run: {name}")
     for run in result.runs:
-        if run.error:
+        if run.error and not (result.stopped and run.error in STOPPED):
             err.print(Text(f"\n{run.error}"))
             if run.log and run.log.is_file():
                 err.print(Text(f"Whole log: {run.log.relative_to(root)}"))

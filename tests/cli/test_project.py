@@ -13,10 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from pipelines.check import cuda_driver
 from tests.miniature import Miniature
 from tests.pipelines.captures import write_capture
 from twinloop.cli.main import main
 
+OBJECTS = "datasets/objects.yaml"
 ROOT = Path(__file__).resolve().parents[2]
 TWINLOOP = [sys.executable, "-c", "from twinloop.cli.main import main; main()"]
 
@@ -175,6 +177,42 @@ def test_check_finds_what_changed_behind_dvc(project: Miniature) -> None:
     assert "python -m pipelines graph --write" in done.stderr
 
 
+def check_text(project: Miniature) -> str:
+    """What `twinloop check` prints, whatever its exit code."""
+    return project.run("python", "-m", "pipelines", "check", code=None).stdout
+
+
+def test_status_and_check_explain_a_broken_project(project: Miniature) -> None:
+    """Damaged files and a missing repository: exit code and message, no traceback."""
+    lock, params, listed = (project.root / f for f in ("dvc.lock", "params.yaml", OBJECTS))
+    good = params.read_bytes(), listed.read_bytes()
+    lock.write_bytes(bytes(range(128, 256)))
+    assert "git checkout dvc.lock" in twinloop(project, "status", code=4).stderr
+    assert "git checkout dvc.lock" in twinloop(project, "run", code=4).stderr
+    lock.write_text("<<<<<<< HEAD\n=======\n>>>>>>> theirs\n")
+    assert "merge conflict markers" in twinloop(project, "status", code=4).stderr
+    lock.unlink()
+    params.write_text("a: {n: 1\nb: 2\n")
+    for command in ("run", "status"):
+        assert "params.yaml is not valid YAML at line" in twinloop(project, command, code=2).stderr
+    params.write_bytes(good[0])
+    listed.write_text("- ant\n")
+    for command in ("run", "status", "check"):
+        assert "expected a mapping such as" in twinloop(project, command, code=2).stderr
+    listed.write_bytes(good[1])
+    (project.root / "versions.yaml").write_text("device: cuda\n")
+    if not cuda_driver():
+        assert "says device: cuda, but this machine has no CUDA" in check_text(project)
+    done = project.run("python", "-m", "pipelines", "add", "fox", code=None)
+    assert "Usage: twinloop add" in done.stderr
+    assert (
+        "is the folder of an object" in twinloop(project, "validate", "datasets/ant", code=2).stderr
+    )
+    shutil.rmtree(project.root / ".git")
+    for command in ("run", "status", "check"):
+        assert "is not in a git repository" in twinloop(project, command, code=2).stderr
+
+
 def test_a_second_run_is_refused_with_the_first_ones_name(project: Miniature) -> None:
     """Two runs of one project: exit code 3, and the process that holds it."""
     (project.root / "datasets/objects.yaml").write_text("objects: [ant]\n")
@@ -192,6 +230,7 @@ def test_a_second_run_is_refused_with_the_first_ones_name(project: Miniature) ->
         while not project.journal.is_file() and time.monotonic() < deadline:
             time.sleep(0.05)
         assert "is in use: `twinloop run`" in twinloop(project, "run", code=3).stderr
+        assert "a run was killed" not in check_text(project)
     finally:
         os.killpg(first.pid, 2)  # as Ctrl-C does: the whole group of the terminal
         assert first.wait(60) == 130

@@ -144,6 +144,11 @@ def _expand(text: str) -> list[Path]:
     """A path as given, or everything that an object of this project has."""
     path = Path(text)
     if path.exists():
+        if (path / "object.yaml").is_file() and not (path / "twin.json").is_file():
+            raise InputError(
+                f"{path} is the folder of an object; its twin is {path / 'twin'}, and "
+                f"`twinloop validate {path.resolve().name}` checks all that the object has."
+            )
         return [path]
     try:
         root = find_root()

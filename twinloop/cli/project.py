@@ -48,7 +48,7 @@ def read_mapping(path: Path) -> dict[str, Any]:
         content = yaml.load(path.read_bytes(), Loader=SAFE_LOADER)  # noqa: S506, a safe loader
     except FileNotFoundError:
         raise InputError(f"{path} does not exist.") from None
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:
         raise InputError(f"{path} is not valid YAML: {error}") from error
     if content is None:
         return {}
@@ -60,6 +60,8 @@ def read_mapping(path: Path) -> dict[str, Any]:
 def object_names(root: Path) -> list[str]:
     """Names of the project's objects."""
     names = read_mapping(root / OBJECTS_FILE).get("objects") or []
+    if not isinstance(names, list):
+        raise InputError(f"{root / OBJECTS_FILE}: `objects` must list names, got {names!r:.80}.")
     return [str(name) for name in names]
 
 
