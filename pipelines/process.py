@@ -58,6 +58,7 @@ def call(args: Sequence[str | Path], cwd: Path, extra: Mapping[str, str] | None 
     Raises:
         CommandError: Its exit code is not 0.
         MachineError: The program is not installed.
+        FileNotFoundError: There is no folder ``cwd``.
     """
     words = [str(a) for a in args]
     try:
@@ -71,6 +72,8 @@ def call(args: Sequence[str | Path], cwd: Path, extra: Mapping[str, str] | None 
             errors="replace",
         )
     except FileNotFoundError as error:
+        if not cwd.is_dir():
+            raise
         raise MachineError(f"cannot start `{words[0]}` in {cwd}: {error}; install it.") from error
     if done.returncode:
         raise CommandError(words, cwd, done.returncode, done.stdout + done.stderr)

@@ -10,17 +10,20 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
-from pipelines.executor import Extent, run_all, threads
+from pipelines import workspace
+from pipelines.events import Event
+from pipelines.executor import Extent, read_status, run_all, threads
 from pipelines.lock import project_lock
-from pipelines.process import WORKSPACE_VARIABLE
+from pipelines.process import WORKSPACE_VARIABLE, CommandError
 from pipelines.share import push
 from pipelines.workspace import FOLDER
 from tests.miniature import Miniature
-from twinloop.errors import InputError, MachineError
+from twinloop.errors import ArtifactError, InputError, MachineError
 
 ALL = [f"{stage}@{name}" for stage in "abc" for name in ("ant", "bee", "cow")]
 
@@ -99,6 +102,43 @@ def test_uncommitted_edits_count_and_putting_them_back_restores(mini: Miniature)
     assert result.runs[0].states == {"a": "unchanged", "b": "restored", "c": "restored"}
     assert mini.text("datasets/ant/plots/c/figure.png") == "picture of ant a1 b1 c1 "
     assert status(mini) == []
+
+
+def test_a_command_that_an_interrupt_ends_is_no_failure(
+    mini: Miniature, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C reaches DVC's checkout before us: the object was stopped, it did not fail."""
+    only(mini, "ant")
+    events: list[Event] = []
+    real = workspace.dvc
+
+    def checkout(cwd: Path, *args: str, **rest: Any) -> str:
+        if args[0] == "checkout":
+            raise CommandError(["dvc", *args], cwd, 252, "ERROR: interrupted by the user")
+        return real(cwd, *args, **rest)
+
+    monkeypatch.setattr(workspace, "dvc", checkout)
+    result = run_all(mini.root, emit=events.append)
+    assert [run.error for run in result.runs] == ["stopped"]
+    assert [e.state for e in events if e.object == "ant"] == ["stopped"]
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "kind", "message"),
+    [
+        ("dvc.lock", b"\x00\xff\xfe\x80", ArtifactError, "git checkout dvc.lock"),
+        ("dvc.lock", b"schema: '2.0'\nstages:\n  'a: :\n", ArtifactError, "git checkout dvc.lock"),
+        ("dvc.lock", b"<<<<<<< HEAD\n=======\n>>>>>>> x\n", ArtifactError, "conflict markers"),
+        ("params.yaml", b"a: {n: 1\nb: 2\n", InputError, r"params.yaml is not valid YAML at line"),
+    ],
+)
+def test_damaged_files_are_named_before_dvc_stumbles(
+    mini: Miniature, file: str, content: bytes, kind: type[Exception], message: str
+) -> None:
+    """A lock, params or card that cannot be read: the right kind of error, and the file."""
+    (mini.root / file).write_bytes(content)
+    with pytest.raises(kind, match=message):
+        read_status(mini.root)
 
 
 def test_a_failing_object_stops_no_other_and_keeps_its_finished_stages(mini: Miniature) -> None:
