@@ -75,10 +75,11 @@ def preset(name: str) -> list[Figure]:
 
 
 def _figure(figure: dict[str, Any], name: str) -> Figure:
+    counted = f" ({figure['successes']}/{figure['n']})" if "successes" in figure else ""
     return Figure(
-        f"{name}: {figure['figure']}",
+        f"{name}: {figure['figure'].replace('_', ' ')}{counted}",
         figure["value"],
-        figure["unit"],
+        "" if figure["unit"] == "1" else figure["unit"],
         figure["target"],
         figure["better"],
         figure["n"],
