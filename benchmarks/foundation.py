@@ -18,6 +18,7 @@ import xarray as xr
 
 from benchmarks.project import copy, run
 from benchmarks.rows import Figure, Row, main
+from tests.chain import create
 from twinloop.artifacts.schema import ArraySpec, ArtifactSchema, GroupSpec
 from twinloop.artifacts.store import open_artifact, write_artifact
 from twinloop.card import STAGES
@@ -90,11 +91,8 @@ def _figure(figure: dict[str, Any], name: str) -> Figure:
 def tiny() -> list[Figure]:
     """The tiny object that tests run: its whole chain."""
     with tempfile.TemporaryDirectory() as scratch:
-        root = copy(Path(scratch), ["tiny"])
-        (root / "datasets/tiny/truth").mkdir(parents=True)
-        for name in ("lab.yaml", "object.yaml"):
-            shutil.copyfile(root / "tests/tiny" / name, root / "datasets/tiny" / name)
-        wall = run(["dvc", "repro"], root)
+        project = create(Path(scratch) / "tiny", {"tiny": {}})
+        wall = run(["dvc", "repro"], project.root)
     return [Figure("tiny object, whole chain", wall, "s", 30.0, "lower", 1)]
 
 
