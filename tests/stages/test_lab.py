@@ -90,7 +90,7 @@ def test_pushes_read_back_on_their_own_clocks(lab: tuple[Path, Inputs, Params]) 
     session = load_session(out / "raw" / "push")
     tree = open_artifact(out / "truth" / "lab" / "truth.zarr", TRUTH_SCHEMA, values=True)
     robot = RobotModel.load(session.robot.robot)
-    assert [push.held_out for push in session.pushes] == [False, False, True]
+    assert [push.held_out for push in session.pushes] == [False, True]
     for push in session.pushes:
         log = read_robot_log(session.log(push.name))
         assert tuple(log.joints) == robot.joint_names
@@ -121,17 +121,22 @@ def test_demonstration_reads_back(lab: tuple[Path, Inputs, Params]) -> None:
     """Hand and object motion open; the object ends higher by the lift."""
     out, _inputs, params = lab
     demo = read_demonstration(out / "raw" / "demo")
-    rows = np.genfromtxt(out / "raw/demo/object_motion.csv", delimiter=",", names=True)
     assert demo.keypoints.shape[1:] == (21, 3)
-    assert rows["z"][-1] - rows["z"][0] == pytest.approx(params.demo.height, abs=4e-3)
+    # The motion's own translation holds the lever of its rotation noise: look at the object.
+    truth = open_artifact(out / "truth" / "lab" / "truth.zarr", TRUTH_SCHEMA)
+    place = np.append(truth["position_world_labobject"].values, 1.0)
+    height = (demo.motion @ place)[:, 2]
+    # A camera of 10 Hz may take its last frame a tenth of a second before the lift ends.
+    lifted = (height[-1] - height[0]) / params.demo.height
+    assert 0.9 < lifted < 1.05
 
 
 def test_report_has_numbers_and_a_picture(lab: tuple[Path, Inputs, Params], tmp_path: Path) -> None:
     """Counts of what was captured, and the forces over time."""
     out, inputs, params = lab
     metrics = report.metrics(out, inputs, params)
-    assert metrics["pushes"] == 3
-    assert metrics["raw_files"] == 4 + 4 + 2 + 3 * 3 + 1
+    assert metrics["pushes"] == 2
+    assert metrics["raw_files"] == 4 + 4 + 2 + 2 * 3 + 1
     assert "mass" not in metrics
     for name, figure in report.plots(out, inputs, params).items():
         figure.savefig(tmp_path / name)
