@@ -67,13 +67,9 @@ def problem(mass=0.3, use_force=True):
     return Likelihood(shape, windows, prior, WINDOW, NoiseModel(), use_force=use_force)
 
 
-@pytest.mark.parametrize(("mass", "error"), [(0.06, 0.25), (0.3, 0.15)])
-def test_intervals_cover_the_truth(mass, error):
-    """Mass and friction lie in their 95 % intervals, the centre of mass within 3 sd.
-
-    A light box comes out 16 to 24 % too heavy in this world, by number of starts, and its interval
-    is as wide: a known bias of the contact model, stated here and not hidden by a luckier setting.
-    """
+@pytest.mark.parametrize("mass", [0.06, 0.3])
+def test_intervals_cover_the_truth(mass):
+    """Mass and friction lie in their 95 % intervals, the centre of mass within 3 sd."""
     found = fitted(mass).full
     for name in ("mass", "friction"):
         i = NAMES.index(name)
@@ -81,9 +77,19 @@ def test_intervals_cover_the_truth(mass, error):
     for name in ("com_x", "com_y", "com_z"):
         i = NAMES.index(name)
         assert abs(found.value[i] - truth(mass)[i]) < 3 * found.std[i], name
-    assert found.value[0] == pytest.approx(mass, rel=error)
     assert found.std[0] < 0.2 * mass
     assert found.verdict[0] == "identified"
+
+
+LIGHT = pytest.mark.xfail(
+    strict=True, reason="a light box comes out 16 to 24 % too heavy: a known bias, not mended yet"
+)
+
+
+@pytest.mark.parametrize("mass", [pytest.param(0.06, marks=LIGHT), 0.3])
+def test_mass_is_within_15_percent(mass):
+    """The point estimate itself; where it is known to miss, the miss is on record."""
+    assert fitted(mass).full.value[0] == pytest.approx(mass, rel=0.15)
 
 
 def test_poses_alone_cannot_tell_mass():
