@@ -14,7 +14,7 @@ from mcap.writer import CompressionType
 from mcap_ros2.writer import Writer
 
 from twinloop.capture.robot_log import KINDS, read_robot_log
-from twinloop.capture.video import CaptureWarning
+from twinloop.capture.warning import CaptureWarning
 from twinloop.errors import InputError
 
 JOINT_STATE = """std_msgs/Header header

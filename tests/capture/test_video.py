@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from tests.capture.scene import write_video
 from twinloop.capture.projection import Camera
 from twinloop.capture.video import (
-    CaptureWarning,
     frame_times,
     probe_video,
     read_video,
     rotate_camera,
 )
+from twinloop.capture.warning import CaptureWarning
 from twinloop.errors import InputError
 
 DATA = Path(os.environ.get("TWINLOOP_DATA", Path(__file__).parents[3] / "shared" / "data"))

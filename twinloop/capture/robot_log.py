@@ -24,7 +24,7 @@ from mcap.stream_reader import StreamReader
 from mcap_ros2.decoder import DecoderFactory
 from numpy.typing import NDArray
 
-from twinloop.capture.video import CaptureWarning
+from twinloop.capture.warning import CaptureWarning
 from twinloop.errors import InputError
 
 Array = NDArray[np.float64]

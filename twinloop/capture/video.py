@@ -21,14 +21,11 @@ import av
 import numpy as np
 from numpy.typing import NDArray
 
+from twinloop.capture.warning import CaptureWarning
 from twinloop.errors import InputError
 
 MAX_PIXELS = 64_000_000
 """Largest frame that is decoded: a header may claim anything."""
-
-
-class CaptureWarning(UserWarning):
-    """A capture file has a fault that could be worked around."""
 
 
 @dataclass(frozen=True)
