@@ -1,0 +1,100 @@
+"""Names stay inside, archives are bounded, orders are natural."""
+
+from __future__ import annotations
+
+import os
+import stat
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from twinloop.capture import files
+from twinloop.capture.files import inside, list_files, read_json, unpack
+from twinloop.errors import InputError
+
+
+@pytest.mark.parametrize(
+    "name", ["../x", "/etc/passwd", "a/../../x", "C:\\x", "a\\..\\..\\x", "", "a\nb"]
+)
+def test_names_that_lead_out_are_refused(tmp_path: Path, name: str) -> None:
+    """Absolute names, parents, drives and control characters are refused, with the name."""
+    with pytest.raises(InputError, match="inside the capture's folder"):
+        inside(tmp_path, name)
+
+
+def test_links_that_lead_out_or_round_are_refused(tmp_path: Path) -> None:
+    """A link to elsewhere and a loop of links are refused; a link inside is not."""
+    capture = tmp_path / "capture"
+    capture.mkdir()
+    (tmp_path / "secret.png").write_bytes(b"x")
+    (capture / "real.png").write_bytes(b"x")
+    (capture / "out.png").symlink_to(tmp_path / "secret.png")
+    (capture / "same.png").symlink_to(capture / "real.png")
+    (capture / "a").symlink_to(capture / "b")
+    (capture / "b").symlink_to(capture / "a")
+    assert inside(capture, "same.png").read_bytes() == b"x"
+    with pytest.raises(InputError, match="leads out"):
+        inside(capture, "out.png")
+    with pytest.raises(InputError, match="leads out"):
+        list_files(capture, {".png"})
+    with pytest.raises(InputError):
+        inside(capture, "a/x").read_bytes() if inside(capture, "a/x").is_file() else _lost()
+
+
+def _lost() -> None:
+    raise InputError("a loop of links leads to no file")
+
+
+def test_natural_order_and_foreign_names(tmp_path: Path) -> None:
+    """img2 stands before img10; a name that is no UTF-8 is refused and shown."""
+    for name in ("img10.jpg", "img2.jpg", "Img1.JPG", ".hidden.jpg", "note.txt"):
+        (tmp_path / name).write_bytes(b"x")
+    assert [p.name for p in list_files(tmp_path, {".jpg"})] == ["Img1.JPG", "img2.jpg", "img10.jpg"]
+    raw = os.fsencode(tmp_path) + b"/caf\xe9.jpg"
+    with open(raw, "wb") as stream:  # noqa: PTH123
+        stream.write(b"x")
+    with pytest.raises(InputError, match="no UTF-8"):
+        list_files(tmp_path, {".jpg"})
+
+
+def test_archives_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Members that leave, links, bombs, and files that are no archive are refused."""
+    out = tmp_path / "out"
+    out.mkdir()
+    bad = tmp_path / "bad.zip"
+    with zipfile.ZipFile(bad, "w") as archive:
+        archive.writestr("../evil.txt", "x")
+    with pytest.raises(InputError, match="inside the capture's folder"):
+        unpack(bad, out)
+    assert not (tmp_path / "evil.txt").exists()
+    with zipfile.ZipFile(bad, "w") as archive:
+        link = zipfile.ZipInfo("link")
+        link.external_attr = (stat.S_IFLNK | 0o777) << 16
+        archive.writestr(link, "/etc/passwd")
+    with pytest.raises(InputError, match="is a link"):
+        unpack(bad, out)
+    with zipfile.ZipFile(bad, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("zeros", bytes(5_000_000))
+    monkeypatch.setattr(files, "LARGEST_UNPACKED", 1_000_000)
+    with pytest.raises(InputError, match="unpacks to more than"):
+        unpack(bad, out)
+    bad.write_bytes(bad.read_bytes()[:-30])
+    with pytest.raises(InputError, match="cannot be unpacked"):
+        unpack(bad, out)
+
+
+def test_json_says_what_is_wrong(tmp_path: Path) -> None:
+    """Missing, empty, cut and binary files each have their message."""
+    path = tmp_path / "a.json"
+    with pytest.raises(InputError, match="no such file"):
+        read_json(path)
+    path.write_bytes(b"")
+    with pytest.raises(InputError, match="0 bytes"):
+        read_json(path)
+    path.write_text('{"a": [1, 2')
+    with pytest.raises(InputError, match="line 1 column"):
+        read_json(path)
+    path.write_bytes(b"\xff\xfe{}")
+    with pytest.raises(InputError, match="UTF-8"):
+        read_json(path)
