@@ -9,7 +9,8 @@ What counts as an import:
 * ``import`` and ``from ... import`` anywhere in the file (in functions too), absolute or relative,
   except under ``if TYPE_CHECKING:``, which never runs;
 * ``importlib.import_module("a.b")``; with an f-string, every module that the pattern matches
-  (``f"stages.{name}.run"`` means the stage at hand); anything else is reported as a fault;
+  (``f"stages.{name}.run"`` means the stage at hand); anything else is reported as a fault, except
+  in ``twinloop/extras.py``, which imports optional libraries and refuses first-party names;
 * ``["...", "-m", "a.b"]``: a module started in a process of its own.
 
 An ``__init__.py`` that holds only a docstring cannot change a result and is not listed.
@@ -26,6 +27,9 @@ from pathlib import Path
 
 FIRST_PARTY = ("stages", "twinloop", "pipelines")
 """Top folders whose files are dependencies; everything else is a library."""
+
+LIBRARIES_ONLY = "twinloop/extras.py"
+"""Imports by a name known at run time, but never a first-party module: it says so itself."""
 
 DATA_NAME = "DATA_FILES"
 """Module constant: the data files a module reads, relative to its folder, globs allowed."""
@@ -135,6 +139,8 @@ def _read_source(path: Path, root: Path, _mtime: int, _size: int) -> Source:
             targets += _from_targets(node, package)
         elif isinstance(node, ast.Call) and _called(node) in ("import_module", "__import__"):
             target = _pattern(node.args[0]) if node.args else None
+            if path.relative_to(root).as_posix() == LIBRARIES_ONLY:
+                continue
             if target is None or target[0] == "*":
                 faults.append(
                     f"line {node.lineno}: imports a module whose name is only known at run time; "

@@ -36,6 +36,13 @@ def imported(path: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
             names.add(node.module)
             names |= {f"{node.module}.{alias.name}" for alias in node.names}
+        elif (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and node.func.id == "require"
+            and isinstance(node.args[0], ast.Constant)
+        ):  # an optional library, see twinloop.extras
+            names.add(str(node.args[0].value))
     return names
 
 
@@ -145,10 +152,17 @@ def test_library_versions_in_the_cache_key_are_those_that_the_code_imports():
         "cv2": "opencv-python-headless",
         "fast_simplification": "fast-simplification",
         "gsplat": "gsplat",
+        "h5py": "h5py",
         "mcap": "mcap",
         "mcap_ros2": "mcap-ros2-support",
         "mujoco": "mujoco",
         "numpy": "numpy",
+        "onnxruntime": "onnxruntime",
+        "PIL": "pillow",
+        "pillow_heif": "pillow-heif",
+        "pyarrow": "pyarrow",
+        "pycolmap": "pycolmap",
+        "rosbags": "rosbags",
         "safetensors": "safetensors",
         "scipy": "scipy",
         "skimage": "scikit-image",

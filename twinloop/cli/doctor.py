@@ -20,6 +20,7 @@ from typing import Literal
 
 from twinloop.cli.project import read_mapping
 from twinloop.errors import InputError, MachineError
+from twinloop.extras import optional_packages
 
 VERSIONS_FILE = "versions.yaml"
 NO_LIBRARY = {"device"}
@@ -30,6 +31,10 @@ State = Literal["ok", "missing", "fault"]
 
 EXTRA_COSTS = {
     "dev": "tests and lint do not run",
+    "sfm": "scans without a tag board cannot be posed",
+    "photos": "photos in HEIC are not read",
+    "logs": "ROS bags, LeRobot and HDF5 robot logs are not read",
+    "segment": "masks from an ONNX model of your own are not made",
 }
 
 
@@ -225,11 +230,15 @@ def check_versions(root: Path) -> list[Line]:
 
 
 def versions(root: Path) -> dict[str, tuple[str, str]]:
-    """Declared and installed version of each library in ``versions.yaml``."""
+    """Declared and installed version of each library in ``versions.yaml``.
+
+    An optional one that is not installed is left out: nothing can have used it.
+    """
     declared = read_mapping(root / VERSIONS_FILE)
     found = {}
     for library, value in declared.items():
-        if library not in NO_LIBRARY:
+        absent = library in optional_packages() and not _installed(library)
+        if library not in NO_LIBRARY and not absent:
             installed = version(library).split("+")[0] if _installed(library) else "nothing"
             found[str(library)] = (str(value), installed)
     return found
