@@ -82,10 +82,11 @@ def list_files(folder: Path, suffixes: Collection[str]) -> list[Path]:
         inside(folder, path.name)
         if path.is_file():
             chosen.append(path)
-    return sorted(chosen, key=lambda p: _natural(p.name))
+    return sorted(chosen, key=lambda p: natural_key(p.name))
 
 
-def _natural(name: str) -> tuple[list[tuple[int, int, str]], str]:
+def natural_key(name: str) -> tuple[list[tuple[int, int, str]], str]:
+    """Sort key by which ``img2`` comes before ``img10``, whatever the case."""
     parts = re.split(r"(\d+)", name)
     return [(0, int(p), "") if p.isdigit() else (1, 0, p.lower()) for p in parts if p], name
 
