@@ -229,13 +229,16 @@ def _declared_keys(stage: str, root: Path) -> list[str]:
 
 
 def _report(stage: Stage, result: Any, inputs: Inputs, params: StageParams) -> None:
-    """Write the stage's metrics and pictures, each whole."""
+    """Write the stage's metrics and pictures (figures, or films as the bytes of an mp4), whole."""
     folder = inputs.folder
     figures = stage.plots(result, inputs, params)
     if figures:
         pictures = Path(tempfile.mkdtemp(prefix=".plots.", dir=folder))
         try:
             for name, figure in sorted(figures.items()):
+                if isinstance(figure, bytes):
+                    (pictures / f"{Path(name).stem}.mp4").write_bytes(figure)
+                    continue
                 # No software tag: the same figure gives the same bytes.
                 _lay_out(figure)
                 figure.savefig(

@@ -18,6 +18,9 @@ from twinloop.export.properties import Estimate, read_estimates
 
 DATA_FILES = ("templates/report.html",)
 
+MEDIA_TYPES = {".png": "image/png", ".mp4": "video/mp4"}
+"""Pictures and films that stages make, by suffix."""
+
 
 @dataclass(frozen=True)
 class ReportData:
@@ -27,7 +30,7 @@ class ReportData:
     metrics: dict[str, dict[str, Any]]
     """Metrics by stage."""
     plots: dict[str, dict[str, bytes]]
-    """PNG pictures by stage and name."""
+    """Pictures and films by stage and file name."""
     estimates: tuple[Estimate, ...] = ()
     pose_only: tuple[Estimate, ...] = ()
     times: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -48,9 +51,13 @@ def collect(
         path = folder / "metrics" / f"{stage}.json"
         if path.is_file():
             metrics[stage] = read_json(path)
-        pictures = sorted((folder / "plots" / stage).glob("*.png"))
+        pictures = [
+            path
+            for path in sorted((folder / "plots" / stage).glob("*.*"))
+            if path.suffix in MEDIA_TYPES
+        ]
         if pictures:
-            plots[stage] = {picture.stem: picture.read_bytes() for picture in pictures}
+            plots[stage] = {picture.name: picture.read_bytes() for picture in pictures}
     return metrics, plots
 
 
@@ -126,10 +133,14 @@ def render(data: ReportData) -> str:
             {
                 "name": stage,
                 "metrics": _scalars(data.metrics.get(stage, {})),
-                "plots": {
-                    name: base64.b64encode(png).decode()
-                    for name, png in sorted(data.plots.get(stage, {}).items())
-                },
+                "plots": [
+                    {
+                        "name": Path(name).stem,
+                        "type": MEDIA_TYPES[Path(name).suffix],
+                        "data": base64.b64encode(content).decode(),
+                    }
+                    for name, content in sorted(data.plots.get(stage, {}).items())
+                ],
             }
             for stage in STAGES
             if stage in data.metrics or stage in data.plots

@@ -4,7 +4,7 @@ from twinloop.artifacts.schema import ArraySpec, ArtifactSchema, GroupSpec
 
 FRAMES = ArtifactSchema(
     name="twinloop.frames",
-    version="1.0.0",
+    version="1.1.0",
     groups={
         "/": GroupSpec(
             arrays={
@@ -76,8 +76,10 @@ FRAMES = ArtifactSchema(
                     dims=("frame",),
                     dtype="float64",
                     units="px",
-                    description="RMS reprojection error of the board's tag corners",
+                    description="RMS reprojection error of the tag corners or points that the pose "
+                    "was found from; absent when an export does not say",
                     invariants=("finite", "non_negative"),
+                    optional=True,
                 ),
                 "gain": ArraySpec(
                     dims=("frame",),
@@ -103,11 +105,19 @@ FRAMES = ArtifactSchema(
                     invariants=("probability",),
                     optional=True,
                 ),
+                "mask_quality": ArraySpec(
+                    dims=("frame",),
+                    dtype="float64",
+                    units="1",
+                    description="how far to trust the mask: agreement, support and edge together",
+                    invariants=("probability",),
+                    optional=True,
+                ),
                 "source": ArraySpec(
                     dims=("frame",),
                     dtype="int32",
                     units="1",
-                    description="number of the frame in the video",
+                    description="number of the picture in the scan",
                     invariants=("non_negative",),
                     optional=True,
                 ),
@@ -115,7 +125,8 @@ FRAMES = ArtifactSchema(
                     dims=("lens_parameter",),
                     dtype="float64",
                     units="1",
-                    description="lens of the video: fx, fy, cx, cy [px], k1, k2, p1, p2, k3",
+                    description="common lens: fx, fy, cx, cy [px], k1, k2, p1, p2, k3; the median "
+                    "where frame_lens differs",
                     sizes={"lens_parameter": 9},
                     invariants=("finite",),
                     optional=True,
@@ -129,11 +140,21 @@ FRAMES = ArtifactSchema(
                     invariants=("finite", "non_negative"),
                     optional=True,
                 ),
+                "frame_lens": ArraySpec(
+                    dims=("frame", "lens_parameter"),
+                    dtype="float64",
+                    units="1",
+                    description="lens of each frame, where it changes: fx, fy, cx, cy [px], k1, "
+                    "k2, p1, p2, k3",
+                    sizes={"lens_parameter": 9},
+                    invariants=("finite",),
+                    optional=True,
+                ),
                 "lens_size": ArraySpec(
                     dims=("width_height",),
                     dtype="int32",
                     units="px",
-                    description="columns and rows of the upright video",
+                    description="columns and rows of the upright pictures",
                     sizes={"width_height": 2},
                     invariants=("positive",),
                     optional=True,
@@ -147,7 +168,7 @@ FRAMES = ArtifactSchema(
                     dims=("source",),
                     dtype="float64",
                     units="s",
-                    description="presentation time of every frame of the video",
+                    description="presentation time of every picture of the scan",
                     invariants=("finite", "monotone"),
                 ),
                 "sharpness": ArraySpec(
@@ -162,14 +183,15 @@ FRAMES = ArtifactSchema(
                     dtype="int8",
                     units="1",
                     description="0 kept, 1 spare, 2 blurred, 3 duplicate, 4 no board, 5 board does "
-                    "not fit, 6 redundant viewpoint, 7 mask contradicts the others",
+                    "not fit, 6 redundant viewpoint, 7 mask contradicts the others, 8 other "
+                    "picture size, 9 no pose found",
                     invariants=("non_negative",),
                 ),
                 "thumbnail": ArraySpec(
                     dims=("shot", "v", "u", "channel"),
                     dtype="uint8",
                     units="1",
-                    description="small pictures of the frames in which the board was looked for",
+                    description="small pictures of the candidates",
                     sizes={"channel": 3},
                     chunk={"shot": 16},
                     shard=16,
@@ -178,7 +200,7 @@ FRAMES = ArtifactSchema(
                     dims=("shot",),
                     dtype="int32",
                     units="1",
-                    description="number of the thumbnail's frame in the video",
+                    description="number of the thumbnail's picture in the scan",
                     invariants=("non_negative",),
                 ),
             },
