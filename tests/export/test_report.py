@@ -49,7 +49,7 @@ def data(**changes):
     return ReportData(
         CARD,
         metrics,
-        {"ingest": {"contact_sheet": PNG}},
+        {"ingest": {"contact_sheet.png": PNG, "masks.mp4": b"film"}},
         estimates,
         alone,
         **changes,
@@ -63,6 +63,7 @@ def test_report_needs_no_other_file_and_no_network():
     assert "http" not in html
     assert "<script" not in html
     assert "data:image/png;base64," in html
+    assert "<video controls" in html
 
 
 def test_report_shows_figures_intervals_truth_and_misses():
@@ -92,9 +93,11 @@ def test_collect_reads_what_stages_wrote(tmp_path):
     (tmp_path / "metrics/track.json").write_text('{"frames": 3}')
     (tmp_path / "plots/track").mkdir(parents=True)
     (tmp_path / "plots/track/a.png").write_bytes(PNG)
+    (tmp_path / "plots/track/b.mp4").write_bytes(b"film")
+    (tmp_path / "plots/track/c.txt").write_text("neither")
     metrics, plots = collect(tmp_path)
     assert metrics == {"track": {"frames": 3}}
-    assert plots == {"track": {"a": PNG}}
+    assert plots == {"track": {"a.png": PNG, "b.mp4": b"film"}}
 
 
 def test_format_value():
