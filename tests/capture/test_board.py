@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
+from typing import get_args
 
 import cv2
 import numpy as np
 import pytest
 import yaml
 
+from tests import realdata
 from tests.capture.scene import Scene, grid_board
+from twinloop.capture import families
 from twinloop.capture.board import Board, Tag, detect_tags, load_board, print_image
 from twinloop.capture.projection import Camera
 from twinloop.errors import InputError
@@ -20,7 +22,6 @@ from twinloop.geometry import se3
 SMALL = Camera(
     np.array([310.0, 310.0, 162.0, 117.0]), np.array([0.08, -0.12, 0.0008, -0.0006, 0.03]), 320, 240
 )
-DATA = Path(os.environ.get("TWINLOOP_DATA", Path(__file__).parents[3] / "shared" / "data"))
 
 
 def test_corners_run_clockwise_from_top_left() -> None:
@@ -75,6 +76,10 @@ def test_empty_image_and_foreign_tags() -> None:
         ({"tags": [{"id": 1, "size": 30.0, "centre": [0, 0]}]}, "size"),
         ({"tags": []}, "tags"),
         ({"family": "99h9"}, "family"),
+        ({"tags": [{"id": 1, "size": 0.03, "centre": [120.0, 0]}]}, "120 m.*millimetres"),
+        ({"tags": [{"id": 587, "size": 0.03, "centre": [0, 0]}]}, "587 is none of family 36h11"),
+        ({"family": "aruco_4x4_50", "tags": [{"id": 50, "size": 0.03, "centre": [0, 0]}]}, "49"),
+        ({"charuco": {"columns": 5, "rows": 4, "square": 0.03, "marker": 0.02}}, "leave them out"),
         ({"tags": [{"id": 1, "size": 0.03, "centre": [0, 0]}] * 2}, "stand twice"),
         (
             {
@@ -99,6 +104,76 @@ def test_wrong_board_files_say_what_is_wrong(tmp_path: Path, change: dict, words
     assert str(path) in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"square": 30.0}, "square.*30"),
+        ({"marker": 0.04}, "marker 0.04 m must be smaller than square 0.03"),
+        ({"columns": 1}, "columns"),
+        ({"columns": 40, "rows": 40}, "need 800 tags, aruco_5x5_250 has 250"),
+        ({"square": float("nan")}, "square"),
+        ({"dictionary": "aruco_8x8"}, "dictionary"),
+    ],
+)
+def test_wrong_charuco_files_say_what_is_wrong(tmp_path: Path, change: dict, words: str) -> None:
+    """Millimetres, a tag larger than its square, too few tags in the family."""
+    content = {"columns": 5, "rows": 4, "square": 0.03, "marker": 0.02, **change}
+    path = tmp_path / "board.yaml"
+    path.write_text(yaml.safe_dump({"charuco": content}))
+    with pytest.raises(InputError, match=words):
+        load_board(path)
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+@pytest.mark.parametrize(("columns", "rows"), [(5, 4), (4, 5), (6, 4), (7, 5)])
+def test_charuco_tags_stand_where_opencv_has_them(columns: int, rows: int, legacy: bool) -> None:
+    """Corners of every marker equal those of OpenCV's own board, y turned up."""
+    content = {"columns": columns, "rows": rows, "square": 0.03, "marker": 0.021, "legacy": legacy}
+    board = Board.model_validate({"charuco": content})
+    theirs = cv2.aruco.CharucoBoard(
+        (columns, rows), 0.03, 0.021, families.dictionary("aruco_5x5_250")
+    )
+    theirs.setLegacyPattern(legacy)
+    ids = np.asarray(theirs.getIds()).reshape(-1)
+    points = np.asarray(theirs.getObjPoints(), np.float64).reshape(len(ids), 4, 3)
+    # OpenCV: origin at the top left corner, y down; here: the middle, y up.
+    points = (points - [columns * 0.015, rows * 0.015, 0]) * [1, -1, 1]
+    ours = board.corners()
+    assert sorted(ours) == sorted(ids.tolist())
+    for i, expected in zip(ids, points, strict=True):
+        np.testing.assert_allclose(ours[int(i)], expected, atol=1e-7)
+
+
+def test_tags_of_opencvs_own_charuco_picture_are_found() -> None:
+    """A picture that OpenCV drew: every tag is found where the board has it."""
+    board = Board.model_validate(
+        {"charuco": {"columns": 6, "rows": 5, "square": 0.03, "marker": 0.022}}
+    )
+    theirs = cv2.aruco.CharucoBoard((6, 5), 0.03, 0.022, families.dictionary("aruco_5x5_250"))
+    image = np.asarray(theirs.generateImage((900, 750), marginSize=0), np.uint8)
+    found = detect_tags(np.pad(image, 40, constant_values=255), board)
+    assert found.ids.tolist() == [tag.id for tag in board.tags]
+    points, pixels = found.pairs(board)
+    expected = points[:, :2] * [5000, -5000] + [450 - 0.5 + 40, 375 - 0.5 + 40]
+    np.testing.assert_allclose(pixels, expected, atol=0.6)
+
+
+@pytest.mark.parametrize("family", get_args(families.Family))
+def test_every_family_is_printed_and_found(family: families.Family) -> None:
+    """The first and last tag of each family; a tag that the board lacks counts as foreign."""
+    last = families.count(family) - 1
+    both = Board(
+        family=family,
+        tags=(Tag(id=0, size=0.03, centre=(0, 0)), Tag(id=last, size=0.03, centre=(0.05, 0))),
+    )
+    image = print_image(both, 0.0003, np.array([-0.03, -0.03]), (200, 400))[::-1]
+    grey = np.ascontiguousarray(image)
+    found = detect_tags(grey, both)
+    assert found.ids.tolist() == [0, last]
+    one = both.model_copy(update={"tags": both.tags[:1]})
+    assert detect_tags(grey, one).foreign == 1
+
+
 @pytest.mark.parametrize("content", [b"\xff\xfe\x00", b"- 1\n- 2\n", b"a: [1, 2", b""])
 def test_board_file_that_is_no_mapping(tmp_path: Path, content: bytes) -> None:
     """Bytes that are no YAML mapping are refused."""
@@ -111,11 +186,13 @@ def test_board_file_that_is_no_mapping(tmp_path: Path, content: bytes) -> None:
 
 def test_real_tag_frames() -> None:
     """On real RealSense frames the tags and corners are those that ViSP's detector found."""
-    folder = DATA / "rbt" / "sequence"
-    if not (folder / "apriltag_data.json").is_file():
-        pytest.skip(f"no {folder}: set TWINLOOP_DATA to the folder of shared test data")
+    folder = realdata.folder("rbt") / "sequence"
     theirs = json.loads((folder / "apriltag_data.json").read_text())["detections"]
-    board = Board(tags=tuple(Tag(id=i, size=0.03, centre=(0.1 * i, 0.0)) for i in range(587)))
+    board = Board(
+        tags=tuple(
+            Tag(id=i, size=0.03, centre=(0.1 * (i % 25), 0.1 * (i // 25))) for i in range(587)
+        )
+    )
     distances, listed = [], 0
     for index in (0, 30, 60):
         path = folder / f"color_image_{index:04d}.jpg"

@@ -6,27 +6,25 @@ z out of the print, x right and y up the page, metres.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from twinloop.capture import families
 from twinloop.capture.camera_yaml import read_model
+from twinloop.capture.charuco import Charuco
+from twinloop.capture.families import Family
 from twinloop.geometry import quaternion, se3
 
-Family = Literal["16h5", "25h9", "36h10", "36h11"]
-DICTIONARIES: dict[str, int] = {
-    "16h5": cv2.aruco.DICT_APRILTAG_16h5,
-    "25h9": cv2.aruco.DICT_APRILTAG_25h9,
-    "36h10": cv2.aruco.DICT_APRILTAG_36h10,
-    "36h11": cv2.aruco.DICT_APRILTAG_36h11,
-}
-
 Triple = tuple[float, float, float]
+LARGEST = 5.0
+"""Farthest that a tag may be from the board's origin, m; beyond, it is surely in millimetres."""
 UNIT_CORNERS = np.array([[-0.5, 0.5], [0.5, 0.5], [0.5, -0.5], [-0.5, -0.5]])
 """Corners of a tag of size 1 about its centre: top-left, top-right, bottom-right, bottom-left."""
 
@@ -63,7 +61,7 @@ class Tag(BaseModel):
 
     id: int = Field(ge=0)
     """Number within the family."""
-    size: Annotated[float, Field(gt=0.001, lt=5.0)]
+    size: Annotated[float, Field(gt=0.001, lt=LARGEST)]
     """Edge of the black square, m (a size above 5 is surely in millimetres)."""
     centre: tuple[float, float]
     """Centre in the board frame, m."""
@@ -75,11 +73,28 @@ class Board(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     family: Family = "36h11"
-    """AprilTag family."""
+    """Family of the tags: AprilTag's or ArUco's."""
     T_world_board: Pose = Pose()
     """Where the board lies in the world."""
+    charuco: Charuco | None = None
+    """A ChArUco board; ``family`` and ``tags`` then follow from it and are not to be written."""
     tags: tuple[Tag, ...] = Field(min_length=1)
     """The tags."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_charuco(cls, content: Any) -> Any:
+        if not isinstance(content, dict) or content.get("charuco") is None:
+            return content
+        written = sorted({"family", "tags"} & set(content))
+        if written:
+            raise ValueError(f"{', '.join(written)} follow from charuco; leave them out")
+        charuco = Charuco.model_validate(content["charuco"])
+        centres = charuco.centres(charuco.white_squares()).round(9).tolist()
+        tags = [
+            {"id": i, "size": charuco.marker, "centre": centre} for i, centre in enumerate(centres)
+        ]
+        return {**content, "charuco": charuco, "family": charuco.dictionary, "tags": tags}
 
     @model_validator(mode="after")
     def _sound(self) -> Board:
@@ -87,14 +102,26 @@ class Board(BaseModel):
         twice = sorted({i for i in ids if ids.count(i) > 1})
         if twice:
             raise ValueError(f"tag ids stand twice: {twice}")
-        for i, a in enumerate(self.tags):
-            for b in self.tags[i + 1 :]:
-                gap = np.abs(np.subtract(a.centre, b.centre)).max()
-                if gap < (a.size + b.size) / 2 - 1e-6:
-                    raise ValueError(
-                        f"tags {a.id} and {b.id} overlap: centres {gap:.4f} m apart, sizes "
-                        f"{a.size} and {b.size} m; are sizes and centres in the same unit?"
-                    )
+        if max(ids) >= families.count(self.family):
+            raise ValueError(
+                f"tag id {max(ids)} is none of family {self.family}, whose ids go to "
+                f"{families.count(self.family) - 1}"
+            )
+        centres = np.array([tag.centre for tag in self.tags])
+        if np.abs(centres).max() > LARGEST:
+            raise ValueError(
+                f"a tag's centre is {np.abs(centres).max():g} m from the origin, at most "
+                f"{LARGEST:g} m is expected; is it in millimetres?"
+            )
+        sizes = np.array([tag.size for tag in self.tags])
+        gap = np.abs(centres[:, None] - centres[None]).max(axis=2)
+        need = (sizes[:, None] + sizes[None]) / 2 - 1e-6
+        for i, j in np.argwhere(np.triu(gap < need, 1))[:1]:
+            a, b = self.tags[int(i)], self.tags[int(j)]
+            raise ValueError(
+                f"tags {a.id} and {b.id} overlap: centres {gap[i, j]:.4f} m apart, sizes "
+                f"{a.size} and {b.size} m; are sizes and centres in the same unit?"
+            )
         return self
 
     def corners(self) -> dict[int, NDArray[np.float64]]:
@@ -103,6 +130,14 @@ class Board(BaseModel):
             tag.id: np.column_stack([UNIT_CORNERS * tag.size + np.asarray(tag.centre), np.zeros(4)])
             for tag in self.tags
         }
+
+    def ink(self) -> Iterator[tuple[NDArray[np.bool_], tuple[float, float], float]]:
+        """What is printed: black cells (k, k), first row on top, of squares; centre and edge, m."""
+        if self.charuco is not None:
+            for x, y in self.charuco.centres(self.charuco.black_squares()).tolist():
+                yield np.ones((1, 1), bool), (x, y), self.charuco.square
+        for tag in self.tags:
+            yield families.dark_cells(self.family, tag.id), tag.centre, tag.size
 
     def bounds(self) -> NDArray[np.float64]:
         """Lowest and highest x, y of all tags, (2, 2) m, board frame."""
@@ -160,21 +195,22 @@ def detect_tags(grey: NDArray[np.uint8], board: Board) -> Detections:
     once = np.array([int((found == i).sum()) == 1 for i in found], dtype=bool)
     keep = np.flatnonzero(ours & once)
     keep = keep[np.argsort(found[keep], kind="stable")]
-    return Detections(found[keep], refine_corners(grey, quads[keep]), int((~ours).sum()))
+    refined = refine_corners(grey, quads[keep], families.cells(board.family))
+    return Detections(found[keep], refined, int((~ours).sum()))
 
 
-def _detector(family: str) -> cv2.aruco.ArucoDetector:
-    return cv2.aruco.ArucoDetector(
-        cv2.aruco.getPredefinedDictionary(DICTIONARIES[family]), cv2.aruco.DetectorParameters()
-    )
+def _detector(family: Family) -> cv2.aruco.ArucoDetector:
+    return cv2.aruco.ArucoDetector(families.dictionary(family), cv2.aruco.DetectorParameters())
 
 
-def refine_corners(grey: NDArray[np.uint8], quads: NDArray[np.float64]) -> NDArray[np.float64]:
+def refine_corners(
+    grey: NDArray[np.uint8], quads: NDArray[np.float64], cells: int = 8
+) -> NDArray[np.float64]:
     """Refine tag corners (n, 4, 2) px as crossings of lines fitted to the tag's black edges.
 
-    Each edge is sampled across at 24 places; the centroid of the outward brightening is a point of
-    the edge.  Measured on rendered tags of 30 px: 0.06 px rms, against 0.5 px of OpenCV's own
-    refinement, whose window is a third of a tag's cell.
+    ``cells`` is the tag's width in cells.  Each edge is sampled across at 24 places; the centroid
+    of the outward brightening is a point of the edge.  Measured on rendered tags of 30 px: 0.06 px
+    rms, against 0.5 px of OpenCV's own refinement, whose window is a third of a tag's cell.
     """
     if not len(quads):
         return quads
@@ -188,8 +224,8 @@ def refine_corners(grey: NDArray[np.uint8], quads: NDArray[np.float64]) -> NDArr
         direction = side / np.maximum(length, 1e-9)
         # Corners run clockwise in the image (y down), so (dy, -dx) points out of the tag.
         normal = np.stack([direction[..., 1], -direction[..., 0]], axis=-1)
-        # Stay within the black border, which is an eighth of the tag wide.
-        reach = np.clip(length / 8 * 0.75, 1.0, 6.0)
+        # Stay within the black border, which is one cell wide.
+        reach = np.clip(length / cells * 0.75, 1.0, 6.0)
         offsets = np.linspace(-1, 1, 17) * reach
         places = start[:, :, None] + along[:, None] * side[:, :, None]
         sampled = places[:, :, :, None] + offsets[:, :, None, :, None] * normal[:, :, None, None]
@@ -228,12 +264,6 @@ def _fit_lines(points: NDArray[np.float64], weight: NDArray[np.float64]) -> NDAr
     return np.concatenate([normal, -(normal * mean).sum(axis=-1, keepdims=True)], axis=-1)
 
 
-def tag_image(family: Family, tag_id: int, side: int) -> NDArray[np.uint8]:
-    """Draw one tag, (side, side) px, black edge included, without a white margin."""
-    dictionary = cv2.aruco.getPredefinedDictionary(DICTIONARIES[family])
-    return np.asarray(cv2.aruco.generateImageMarker(dictionary, tag_id, side), dtype=np.uint8)
-
-
 def print_image(
     board: Board, metres_per_texel: float, lower: NDArray[np.float64], shape: tuple[int, int]
 ) -> NDArray[np.uint8]:
@@ -251,11 +281,10 @@ def print_image(
     image = np.full(shape, 255, np.uint8)
     x = lower[0] + np.arange(shape[1]) * metres_per_texel
     y = lower[1] + np.arange(shape[0]) * metres_per_texel
-    for tag in board.tags:
-        cells = tag_image(board.family, tag.id, 80)
-        u = (x - tag.centre[0]) / tag.size + 0.5
-        v = 0.5 - (y - tag.centre[1]) / tag.size
+    for dark, centre, size in board.ink():
+        u = (x - centre[0]) / size + 0.5
+        v = 0.5 - (y - centre[1]) / size
         columns, rows = (np.flatnonzero((w >= 0) & (w < 1)) for w in (u, v))
-        drawn = cells[np.ix_((v[rows] * 80).astype(int), (u[columns] * 80).astype(int))]
-        image[np.ix_(rows, columns)] = drawn
+        cell = np.ix_((v[rows] * len(dark)).astype(int), (u[columns] * len(dark)).astype(int))
+        image[np.ix_(rows, columns)] = np.where(dark[cell], 0, 255)
     return image

@@ -1,118 +1,325 @@
-"""Print the tag board: ``python -m twinloop.capture.board_print board.png``.
+"""Lay a board out on a page and draw it in true size, as PDF (vectors) or PNG.
 
-Writes an A4 page with a frame of tags, the object's place left free, and the ``board.yaml`` that
-describes it; with ``--board`` it draws a board that is described already.  The picture knows its
-resolution: printed at 100 % it has the true size.
+A new page is a frame of tags with the object's place left free, or a ChArUco board for calibrating
+a lens.  A ruler of known length is printed beside the tags: the printer's scale is the commonest
+fault of a metric capture, and the ruler shows it.
 """
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import yaml
-from matplotlib.image import imsave
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_pdf import FigureCanvasPdf
+from matplotlib.figure import Figure
+from matplotlib.patches import PathPatch
+from matplotlib.path import Path as Outline
 from numpy.typing import NDArray
 
-from twinloop.capture.board import Board, Tag, load_board, print_image
-from twinloop.errors import InputError, TwinloopError
+from twinloop.capture import families
+from twinloop.capture.board import Board, Tag
+from twinloop.capture.charuco import Charuco
+from twinloop.capture.families import Family
+from twinloop.errors import InputError
 
+Array = NDArray[np.float64]
 A4 = (0.297, 0.210)
+"""Width and height of the page, m."""
+LETTER = (0.2794, 0.2159)
 """Width and height of the page, m."""
 MARGIN = 0.008
 """White edge that a printer leaves, m."""
 INCH = 0.0254
+RULERS = (0.1, 0.05, 0.02)
+"""Lengths of the check ruler, the first that fits is printed, m."""
+RULER_HEIGHT = 0.010
+"""Room for the ruler and its words, m."""
 
 
-def page_board(page: tuple[float, float] = A4, tag_size: float = 0.024) -> Board:
+def parse_page(text: str) -> tuple[float, float]:
+    """Width and height, m, of "a4", "letter" or "WxHmm", for example "420x297mm".
+
+    Raises:
+        InputError: Another word, or a size that no printer has.
+    """
+    word = text.strip().lower()
+    if word in ("a4", "letter"):
+        return A4 if word == "a4" else LETTER
+    parts = word.removesuffix("mm").strip().split("x")
+    try:
+        width, height = (float(part) / 1e3 for part in parts)
+    except ValueError as error:
+        raise InputError(
+            f"--page {text!r}: expected a4, letter or width x height in millimetres, like 420x297mm"
+        ) from error
+    if not (0.04 <= width <= 5.0 and 0.04 <= height <= 5.0):
+        raise InputError(
+            f"--page {text!r} is {1e3 * width:g} x {1e3 * height:g} mm; expected 40 to 5000 mm "
+            "each way"
+        )
+    return width, height
+
+
+def page_board(
+    page: tuple[float, float] = A4, tag_size: float = 0.024, family: Family = "36h11"
+) -> Board:
     """A frame of tags along the page's edge, origin in its middle, ids from 0 by rows.
 
     Args:
         page: Width and height, m.
         tag_size: Edge of the black square, m; the gaps are 0.3 of it.
+        family: Family of the tags.
 
     Raises:
-        InputError: The page is too small for two tags each way.
+        InputError: The page is too small for two tags each way, or the family has too few tags.
     """
     pitch = 1.3 * tag_size
-    columns, rows = (int((side - 2 * MARGIN + 0.3 * tag_size) / pitch) for side in page)
+    columns, rows = _fitting(page, tag_size, pitch)
     if min(columns, rows) < 2:
+        raise InputError(_too_small(page, columns, rows, "tags", tag_size))
+    places = [
+        ((column - (columns - 1) / 2) * pitch, ((rows - 1) / 2 - row) * pitch)
+        for row in range(rows)
+        for column in range(columns)
+        if row in (0, rows - 1) or column in (0, columns - 1)
+    ]
+    held = families.count(family)
+    if len(places) > held:
         raise InputError(
-            f"a page of {page[0]} x {page[1]} m holds {columns} x {rows} tags of {tag_size} m; "
-            "expected at least 2 x 2: give a smaller tag size (metres)"
+            f"the page holds {len(places)} tags of {1e3 * tag_size:g} mm, family {family} has "
+            f"{held}: give larger tags or another family"
         )
-    tags: list[Tag] = []
-    for row in range(rows):
-        for column in range(columns):
-            if row in (0, rows - 1) or column in (0, columns - 1):
-                x, y = (column - (columns - 1) / 2) * pitch, ((rows - 1) / 2 - row) * pitch
-                tags.append(Tag(id=len(tags), size=tag_size, centre=(round(x, 6), round(y, 6))))
-    return Board(tags=tuple(tags))
+    return Board(
+        family=family,
+        tags=tuple(
+            Tag(id=i, size=tag_size, centre=(round(x, 6), round(y, 6)))
+            for i, (x, y) in enumerate(places)
+        ),
+    )
 
 
-def page_image(
-    board: Board, page: tuple[float, float] | None = None, dpi: int = 300
-) -> NDArray[np.uint8]:
-    """The print as a picture (rows, columns), first row on top, grey.
+def charuco_board(
+    page: tuple[float, float] = A4, tag_size: float = 0.018, family: Family = "aruco_5x5_250"
+) -> Board:
+    """A ChArUco board that fills the page but for the ruler's strip; squares are 4/3 of the tags.
+
+    Raises:
+        InputError: The page is too small for 3 x 3 squares, or the family has too few tags.
+    """
+    square = round(tag_size * 4 / 3, 6)
+    columns, rows = _fitting((page[0], page[1] - RULER_HEIGHT - 0.002), square, square)
+    if min(columns, rows) < 3:
+        raise InputError(_too_small(page, columns, rows, "squares", square))
+    needed, held = columns * rows // 2, families.count(family)
+    if needed > held:
+        raise InputError(
+            f"the page holds {needed} tags of {1e3 * tag_size:g} mm, family {family} has {held}: "
+            "give larger tags or another family"
+        )
+    charuco = Charuco(columns=columns, rows=rows, square=square, marker=tag_size, dictionary=family)
+    return Board.model_validate({"charuco": charuco.model_dump()})
+
+
+def _fitting(page: tuple[float, float], size: float, pitch: float) -> tuple[int, int]:
+    if not (np.isfinite(size) and size > 0.001):
+        raise InputError(f"a tag size of {size} m cannot be printed; expected metres, like 0.024")
+    across, down = (int((side - 2 * MARGIN + pitch - size) / pitch + 1e-9) for side in page)
+    return across, down
+
+
+def _too_small(page: tuple[float, float], columns: int, rows: int, what: str, size: float) -> str:
+    least = 2 if what == "tags" else 3
+    return (
+        f"a page of {1e3 * page[0]:g} x {1e3 * page[1]:g} mm holds {columns} x {rows} {what} of "
+        f"{size:g} m; expected at least {least} x {least}: give a smaller tag size (metres)"
+    )
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A board on a page; page coordinates in m, origin at the lower left corner, y up."""
+
+    board: Board
+    page: tuple[float, float]
+    """Width and height, m."""
+    origin: Array
+    """The board's origin on the page (2,)."""
+    ruler: tuple[float, float, float] | None
+    """x, y of the check ruler's left end, and its length; None where no room is left."""
+
+
+def lay_out(board: Board, page: tuple[float, float] | None = None) -> Sheet:
+    """Place a board and a ruler on a page.
 
     Args:
         board: The board.
-        page: Width and height, m, the board's origin in the middle; just the tags with a white edge
-            if None.
-        dpi: Texels per inch.
+        page: Width and height, m; as large as the board needs if None.
+
+    Raises:
+        InputError: The board is larger than the page.
     """
+    low, high = _extent(board)
+    size = high - low
     if page is None:
-        edge = max(tag.size for tag in board.tags) / 4
-        low, high = board.bounds() + np.array([[-edge], [edge]])
-    else:
-        high = np.asarray(page) / 2
-        low = -high
-    texel = INCH / dpi
-    columns, rows = (int(n) for n in np.ceil((high - low) / texel - 1e-6))
-    return print_image(board, texel, low + texel / 2, (rows, columns))[::-1]
+        edge = max(max(tag.size for tag in board.tags) / 4, MARGIN)
+        width, height = (float(x) for x in size + 2 * edge)
+        page = (max(width, RULERS[-1] + 2 * MARGIN), height + RULER_HEIGHT)
+    room = np.asarray(page) - size
+    if (room < 0).any():
+        raise InputError(
+            f"the board is {1e3 * size[0]:.1f} x {1e3 * size[1]:.1f} mm, the page "
+            f"{1e3 * page[0]:.1f} x {1e3 * page[1]:.1f} mm: give a larger --page"
+        )
+    centred = room / 2 - low
+    raised = np.array([centred[0], page[1] - min(MARGIN, room[1] / 2) - high[1]])
+    for origin in (centred, raised):
+        ruler = _ruler_place(board, page, origin)
+        if ruler is not None:
+            return Sheet(board, page, origin, ruler)
+    return Sheet(board, page, centred, None)
+
+
+def _extent(board: Board) -> tuple[Array, Array]:
+    """Lowest and highest x, y of all ink, m, board frame."""
+    boxes = np.array([[*np.subtract(c, s / 2), *np.add(c, s / 2)] for _, c, s in board.ink()])
+    return boxes[:, :2].min(axis=0), boxes[:, 2:].max(axis=0)
+
+
+def _ruler_place(
+    board: Board, page: tuple[float, float], origin: Array
+) -> tuple[float, float, float] | None:
+    """The lowest free place for the longest ruler, clear of every tag's white edge."""
+    ink = [
+        (np.add(c, origin), 0.5 * s + (s / len(dark) if len(dark) > 1 else 0.002))
+        for dark, c, s in board.ink()
+    ]
+    for length in RULERS:
+        half = np.array([length / 2 + 0.004, RULER_HEIGHT / 2])
+        for y in np.arange(MARGIN / 2 + half[1], page[1] - half[1], 0.001):
+            middle = np.array([page[0] / 2, y])
+            if half[0] > page[0] / 2 - MARGIN / 2:
+                break
+            if all((np.abs(c - middle) >= half + r).any() for c, r in ink):
+                return (
+                    round(float(middle[0] - length / 2), 6),
+                    round(float(y - half[1]) + 0.001, 6),
+                    length,
+                )
+    return None
+
+
+def ink_outline(sheet: Sheet) -> Array:
+    """Rectangles (n, 4) of all ink of the board: x0, y0, x1, y1 on the page, m."""
+    rectangles = []
+    for dark, centre, size in sheet.board.ink():
+        cell = size / len(dark)
+        left = sheet.origin[0] + centre[0] - size / 2
+        top = sheet.origin[1] + centre[1] + size / 2
+        for row, line in enumerate(dark):
+            change = np.flatnonzero(np.diff(np.concatenate([[0], line.astype(int), [0]])))
+            for start, stop in change.reshape(-1, 2):
+                rectangles.append(
+                    (
+                        left + start * cell,
+                        top - (row + 1) * cell,
+                        left + stop * cell,
+                        top - row * cell,
+                    )
+                )
+    return np.array(rectangles)
+
+
+def draw(sheet: Sheet) -> Figure:
+    """The page as a figure of exactly its size, in vectors."""
+    width, height = sheet.page
+    figure = Figure(figsize=(width / INCH, height / INCH))
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set_xlim(0, width)
+    axes.set_ylim(0, height)
+    axes.axis("off")
+    # One path with the non-zero rule: neighbouring cells leave no hairline between them.
+    x0, y0, x1, y1 = ink_outline(sheet).T
+    corners = np.stack([x0, y0, x1, y0, x1, y1, x0, y1, x0, y0], axis=1).reshape(-1, 2)
+    codes = np.tile(
+        np.array([Outline.MOVETO, *[Outline.LINETO] * 3, Outline.CLOSEPOLY], np.uint8), len(x0)
+    )
+    ink = PathPatch(Outline(corners, codes), facecolor="black", linewidth=0, antialiased=True)
+    ink.set_snap(False)
+    axes.add_patch(ink)
+    if sheet.ruler is not None:
+        _draw_ruler(axes, *sheet.ruler)
+    return figure
+
+
+def _draw_ruler(axes: Any, x: float, y: float, length: float) -> None:
+    steps = np.arange(round(length / 0.01) + 1) * 0.01
+    heights = np.where(np.arange(len(steps)) % 5 == 0, 0.003, 0.0018)
+    style = {"color": "black", "linewidth": 0.5, "solid_capstyle": "butt"}
+    axes.plot([x, x + length], [y, y], snap=False, **style)
+    for step, top in zip(steps, heights, strict=True):
+        axes.plot([x + step, x + step], [y, y + top], snap=False, **style)
+    words = f"{1e3 * length:g} mm. Print at 100 %, measure this line, correct board.yaml."
+    axes.text(
+        x + length / 2,
+        y + 0.0042,
+        words if length > 0.06 else f"{1e3 * length:g} mm: measure",
+        ha="center",
+        va="bottom",
+        fontsize=7,
+        family="DejaVu Sans",
+    )
+
+
+def page_image(sheet: Sheet, dpi: int = 300) -> NDArray[np.uint8]:
+    """The page as a picture (rows, columns), grey, first row on top."""
+    figure = draw(sheet)
+    figure.set_dpi(dpi)
+    canvas: Any = FigureCanvasAgg(figure)
+    canvas.draw()
+    return np.ascontiguousarray(np.asarray(canvas.buffer_rgba())[..., 0])
+
+
+def save(path: Path, sheet: Sheet, dpi: int = 300) -> None:
+    """Write the page as ``.pdf`` or ``.png`` (the picture knows its resolution).
+
+    Raises:
+        InputError: Another suffix, or the file cannot be written.
+    """
+    kind = path.suffix.lower()
+    if kind not in (".pdf", ".png"):
+        raise InputError(f"{path}: expected a name that ends in .pdf or .png")
+    figure = draw(sheet)
+    try:
+        if kind == ".pdf":
+            canvas: Any = FigureCanvasPdf(figure)
+            canvas.print_pdf(path, metadata={"CreationDate": None})
+        else:
+            figure.set_dpi(dpi)
+            canvas = FigureCanvasAgg(figure)
+            canvas.print_png(path, metadata={"Software": None})
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written ({error.strerror})") from error
 
 
 def write_board(path: Path, board: Board) -> None:
     """Write a board as ``board.yaml``.
 
     Raises:
-        InputError: The file is there already.
+        InputError: The file is there already, or cannot be written.
     """
-    if path.exists():
+    derived = {"family", "tags"} if board.charuco else {"charuco"}
+    content = board.model_dump(mode="json", exclude=derived)
+    text = yaml.safe_dump(content, sort_keys=False, default_flow_style=None)
+    try:
+        with path.open("x", encoding="utf-8") as stream:
+            stream.write(text)
+    except FileExistsError as error:
         raise InputError(
             f"{path} is there already; draw that board with `--board {path}`, or move it away"
-        )
-    content = board.model_dump(mode="json")
-    path.write_text(yaml.safe_dump(content, sort_keys=False, default_flow_style=None), "utf-8")
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command."""
-    parser = argparse.ArgumentParser(prog="python -m twinloop.capture.board_print")
-    parser.add_argument("picture", type=Path, help="PNG to write")
-    parser.add_argument("--board", type=Path, help="board.yaml to draw instead of a new A4 page")
-    parser.add_argument(
-        "--tag-size", type=float, default=0.024, help="edge of a new page's tags, m"
-    )
-    parser.add_argument("--dpi", type=int, default=300, help="resolution of the print")
-    options = parser.parse_args(arguments)
-    try:
-        if options.board is None:
-            board, page = page_board(A4, options.tag_size), A4
-            write_board(options.picture.parent / "board.yaml", board)
-        else:
-            board, page = load_board(options.board), None
-        image = page_image(board, page, options.dpi)
-    except TwinloopError as error:
-        parser.exit(2, f"error: {error}\n")
-    imsave(options.picture, image, cmap="gray", vmin=0, vmax=255, dpi=options.dpi, format="png")
-    print(
-        f"{options.picture}: {len(board.tags)} tags. Print at 100 %, measure a black square and "
-        f"correct `size` and `centre` in board.yaml if it is not {1e3 * board.tags[0].size:g} mm."
-    )
-
-
-if __name__ == "__main__":
-    main()
+        ) from error
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written ({error.strerror})") from error

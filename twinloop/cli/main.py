@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from twinloop.cli import build, look, machine, share
+from twinloop.cli import board, build, look, machine, share
 from twinloop.cli.project import own_version
 from twinloop.errors import TwinloopError
 
@@ -64,6 +64,7 @@ def _group(
 
 
 OBJECTS, RESULTS, MACHINE = "Objects", "Results", "Project and machine"
+app.command(rich_help_panel=OBJECTS)(board.board)
 app.command(rich_help_panel=OBJECTS)(build.add)
 app.command(rich_help_panel=OBJECTS)(build.remove)
 app.command(rich_help_panel=OBJECTS)(build.rename)
