@@ -13,7 +13,7 @@ import pytest
 from mcap.writer import CompressionType
 from mcap_ros2.writer import Writer
 
-from twinloop.capture.robot_log import KINDS, read_robot_log
+from twinloop.capture.robot_log import read_robot_log
 from twinloop.capture.warning import CaptureWarning
 from twinloop.errors import InputError
 
@@ -31,6 +31,7 @@ MSG: builtin_interfaces/Time
 int32 sec
 uint32 nanosec
 """
+KINDS = ("position", "velocity", "effort", "command")
 JOINTS = ("slide", "turn", "tip")
 
 
@@ -157,8 +158,8 @@ def test_damaged_length_does_not_fill_the_memory(tmp_path: Path) -> None:
         ("robot.csv", b"time,position_a\n0,1\n1\n2,3\n", "line 3 has 1 fields"),
         ("robot.csv", b"time,position_a\n5,1\n,2\n", "line 3: time is missing"),
         ("robot.csv", b"time,position_a\n50,1\n51,1\n2,3\n", "jumps back by 49.0 s"),
-        ("robot.csv", b"\xff\xfe\x81", "cannot be read as CSV"),
-        ("robot.bag", b"#ROSBAG", "ends in .mcap or .csv"),
+        ("robot.csv", b"\xff\xfe\x81", "cannot be read as UTF-8 text"),
+        ("robot.log", b"time", "ends in .mcap, .csv, .bag"),
     ],
 )
 def test_wrong_files_say_what_is_wrong(
@@ -179,8 +180,8 @@ def test_missing_log_and_missing_topic(tmp_path: Path) -> None:
     path = tmp_path / "robot.mcap"
     with path.open("wb") as stream:
         writer = Writer(stream)
-        schema = writer.register_msgdef("sensor_msgs/msg/JointState", JOINT_STATE)
-        writer.write_message("/other", schema, message(1, ["a"], [1.0]), 1, 1, 0)
+        schema = writer.register_msgdef("std_msgs/msg/String", "string data")
+        writer.write_message("/other", schema, {"data": "a"}, 1, 1, 0)
         writer.finish()
     with pytest.raises(InputError, match=r"no message on /joint_states \(topics: \['/other'\]"):
         read_robot_log(path)

@@ -10,7 +10,11 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from twinloop.capture.board import Board, Pose, load_board
 from twinloop.capture.camera_yaml import CameraFile, load_camera, read_model
+from twinloop.capture.logs.mapping import LogMapping
 from twinloop.errors import InputError
+
+LOGS = ("robot.mcap", "robot.csv", "robot.bag", "robot.db3", "robot.hdf5", "robot.h5", "robot")
+"""Names of a push's robot log; ``robot`` is a folder: a ROS 2 bag, or a LeRobot data set."""
 
 Action = Literal["tap", "slide", "tilt", "flick", "lift", "push"]
 
@@ -47,10 +51,8 @@ class PushList(BaseModel):
         return self
 
 
-class RobotFile(BaseModel):
-    """``robot.yaml``: which robot, where it stands, what its log holds."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=False)
+class RobotFile(LogMapping):
+    """``robot.yaml``: which robot, where it stands, and how to read its log."""
 
     robot: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
     """Name of a robot model of ``twinloop/hand/models``; a path would reach out of the capture."""
@@ -60,8 +62,6 @@ class RobotFile(BaseModel):
     """Name of the fingertip that pushes."""
     log_rate: Annotated[float, Field(gt=1.0, le=10000.0)]
     """Nominal rate of the log, Hz."""
-    effort_unit: Literal["N_or_Nm"] = "N_or_Nm"
-    """Unit of the efforts: N of prismatic joints, N m of revolute ones."""
 
 
 @dataclass(frozen=True)
@@ -84,17 +84,19 @@ class PushSession:
         return self.folder / push / "video.mp4"
 
     def log(self, push: str) -> Path:
-        """The push's robot log: the MCAP file, or the CSV file where there is no MCAP.
+        """The push's robot log: the first of :data:`LOGS` that exists.
 
         Raises:
-            InputError: Neither file exists.
+            InputError: None exists.
         """
-        mcap, csv = self.folder / push / "robot.mcap", self.folder / push / "robot.csv"
-        if mcap.is_file():
-            return mcap
-        if csv.is_file():
-            return csv
-        raise InputError(f"{mcap}: no such file, and no robot.csv beside it; a push needs its log.")
+        for name in LOGS:
+            path = self.folder / push / name
+            if path.is_file() or (path.is_dir() and not path.suffix):
+                return path
+        raise InputError(
+            f"{self.folder / push / LOGS[0]}: no such file, and none of "
+            f"{', '.join(LOGS[1:])} beside it; a push needs its log."
+        )
 
 
 def load_session(folder: Path) -> PushSession:
