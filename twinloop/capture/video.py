@@ -1,19 +1,18 @@
-"""Read video files frame by frame with PyAV: true time stamps, pixels upright.
+"""Read video files frame by frame with PyAV: true time stamps, pixels upright, colours sRGB.
 
 Rules (each from a file that broke a reader): times are presentation stamps, never index / fps;
 the start offset of the stream is kept, because it relates the camera to a robot log; the rotation
 that phones store beside the stream is applied to the pixels; frame counts in headers are not
-trusted; a truncated file is an error and not a short video.
+trusted; frames that an edit list hides stay hidden; HDR is tone-mapped; a truncated file is an
+error and not a short video.
 """
 
 from __future__ import annotations
 
-import itertools
+import struct
 import warnings
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,11 +20,18 @@ import av
 import numpy as np
 from numpy.typing import NDArray
 
+from twinloop.capture import hdr
+from twinloop.capture.focal import focal_of_video
+from twinloop.capture.guard import timed
+from twinloop.capture.pictures import Picture
+from twinloop.capture.video_file import Stamps, opened, read_stamps
 from twinloop.capture.warning import CaptureWarning
 from twinloop.errors import InputError
 
-MAX_PIXELS = 64_000_000
-"""Largest frame that is decoded: a header may claim anything."""
+Array = NDArray[np.float64]
+
+SEEK_GAP = 12
+"""A jump over fewer frames than this is decoded through: seeking empties the decoder's threads."""
 
 
 @dataclass(frozen=True)
@@ -43,49 +49,11 @@ class VideoInfo:
     transfer: int
     """FFmpeg's colour transfer number: 16 is PQ, 18 is HLG (both HDR), others are standard."""
     metadata: dict[str, str]
-    """Tags of the container, for example QuickTime's camera model."""
-
-
-@dataclass(frozen=True)
-class VideoFrame:
-    """One decoded, upright frame."""
-
-    index: int
-    """Number of the frame in order of presentation, from 0."""
-    time: float
-    """Presentation time on the camera's clock, s; the stream's start offset is kept."""
-    image: NDArray[np.uint8]
-    """RGB (height, width, 3), or grey (height, width)."""
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[Any]:
-    if not path.is_file():
-        raise InputError(f"{path}: no such video file. Check the capture folder's layout.")
-    size = path.stat().st_size
-    if size == 0:
-        raise InputError(f"{path}: the video has 0 bytes. Copy it again from the camera.")
-    try:
-        with av.open(str(path)) as container:
-            if not container.streams.video:
-                raise InputError(
-                    f"{path}: holds no video stream (streams: "
-                    f"{[s.type for s in container.streams]}). Is it the right file?"
-                )
-            stream = container.streams.video[0]
-            pixels = stream.codec_context.width * stream.codec_context.height
-            if not 0 < pixels <= MAX_PIXELS:
-                raise InputError(
-                    f"{path}: the header says {stream.codec_context.width} x "
-                    f"{stream.codec_context.height} px; 1 to {MAX_PIXELS} pixels are accepted."
-                )
-            stream.thread_type = "AUTO"
-            yield container
-    except av.error.FFmpegError as error:
-        raise InputError(
-            f"{path} ({size} bytes): cannot be decoded as video ({error.strerror}). "
-            "It is truncated or no video; copy it again from the camera."
-        ) from error
+    """Tags of the container and of the stream, for example QuickTime's camera model."""
+    interlaced: bool
+    """Whether the first frame is made of two fields taken one after the other."""
+    pixel_aspect: float
+    """Width over height of a stored pixel."""
 
 
 def probe_video(path: Path) -> VideoInfo:
@@ -94,7 +62,7 @@ def probe_video(path: Path) -> VideoInfo:
     Raises:
         InputError: The file is missing, empty, truncated, or holds no video.
     """
-    with _opened(path) as container:
+    with opened(path) as container:
         stream = container.streams.video[0]
         first = next(container.decode(stream), None)
         if first is None:
@@ -103,17 +71,142 @@ def probe_video(path: Path) -> VideoInfo:
         width, height = first.width, first.height
         if rotation in (90, 270):
             width, height = height, width
+        tags = {**container.metadata, **stream.metadata}
         return VideoInfo(
             width=width,
             height=height,
             rotation=rotation,
             codec=stream.codec_context.name,
-            transfer=int(getattr(first, "color_trc", 2) or 2),
-            metadata={str(k): str(v) for k, v in container.metadata.items()},
+            transfer=int(first.color_trc),
+            metadata={str(k): str(v) for k, v in tags.items()},
+            interlaced=bool(first.interlaced_frame),
+            pixel_aspect=float(stream.sample_aspect_ratio or 1),
         )
 
 
-def frame_times(path: Path) -> NDArray[np.float64]:
+class Video:
+    """The frames of a video file; implements :class:`~twinloop.capture.pictures.Pictures`.
+
+    Reading sparse frames seeks to the key frame before each instead of decoding all.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """List the frames; none is held.
+
+        Raises:
+            InputError: Missing, empty, truncated, no video, or without usable time stamps.
+        """
+        self._path = path
+        self.info = probe_video(path)
+        self._stamps = read_stamps(path)
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return self._path
+
+    @property
+    def times(self) -> Array:
+        """Presentation time of every frame (n,) s, strictly increasing, start offset kept."""
+        return self._stamps.times
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Frames are called "frame 0", "frame 1" and so on (n,)."""
+        return tuple(f"frame {i}" for i in range(len(self.times)))
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """Columns and rows of every upright frame (n, 2), px."""
+        size = np.array([self.info.width, self.info.height], np.int64)
+        return np.broadcast_to(size, (len(self.times), 2))
+
+    @property
+    def focal_prior(self) -> Array:
+        """Focal length by the phone's tags (n,) px; NaN where unknown."""
+        focal = focal_of_video(self.info.metadata, self.info.width, self.info.height)
+        return np.full(len(self.times), focal)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was worked around or done to the frames."""
+        info = self.info
+        notes = list(self._stamps.notes)
+        if info.rotation:
+            notes.append(f"Turned by {info.rotation} deg, as the rotation tag says.")
+        if info.transfer in hdr.NAMES:
+            notes.append(f"Tone-mapped from {hdr.NAMES[info.transfer]} (HDR) to sRGB.")
+        if info.interlaced:
+            notes.append("Interlaced: both fields are kept as one frame, moving edges are combed.")
+        if abs(info.pixel_aspect - 1) > 1e-3:
+            notes.append(f"Pixels are not square ({info.pixel_aspect:.3f} as wide as high).")
+        if self.times[0] > 0.05:
+            notes.append(f"Starts at {self.times[0]:.3f} s; the offset is kept.")
+        return tuple(notes)
+
+    def read(
+        self,
+        indices: Collection[int] | None = None,
+        pixels: Literal["rgb", "grey"] = "rgb",
+    ) -> Iterator[Picture]:
+        """Decode frames in order, one in memory at a time.
+
+        Args:
+            indices: Frames to decode; None for all.
+            pixels: "rgb", or "grey" (cheaper).
+
+        Raises:
+            InputError: A frame does not exist or cannot be decoded, or takes too long; names it.
+        """
+        count = len(self.times)
+        wanted = range(count) if indices is None else sorted({int(i) for i in indices})
+        if not wanted:
+            return
+        if wanted[0] < 0 or wanted[-1] >= count:
+            outside = wanted[0] if wanted[0] < 0 else wanted[-1]
+            raise InputError(f"{self.path}: holds frames 0 to {count - 1}, not {outside}.")
+        tone = hdr.ToneMapper(self.info.transfer) if self.info.transfer in hdr.NAMES else None
+        warned = False
+        for index, frame in timed(_frames(self.path, self._stamps, wanted), self.path):
+            if frame.is_corrupt and not warned:
+                warned = True
+                warnings.warn(
+                    f"{self.path}: frame {index} is damaged; what it shows may be wrong.",
+                    CaptureWarning,
+                    stacklevel=2,
+                )
+            image = self._upright(index, frame, pixels, tone)
+            yield Picture(index, float(self.times[index]), image)
+
+    def _upright(
+        self,
+        index: int,
+        frame: Any,
+        pixels: Literal["rgb", "grey"],
+        tone: hdr.ToneMapper | None,
+    ) -> NDArray[np.uint8]:
+        rotation = _rotation(frame, self.path)
+        size = (frame.width, frame.height)
+        size = size[::-1] if rotation in (90, 270) else size
+        if size != (self.info.width, self.info.height):
+            raise InputError(
+                f"{self.path}: frame {index} has {size[0]} x {size[1]} px, the first has "
+                f"{self.info.width} x {self.info.height}. Split the video where its size changes."
+            )
+        try:
+            if tone is not None:
+                image = tone.rgb(frame) if pixels == "rgb" else tone.grey(frame)
+            else:
+                image = frame.to_ndarray(format="rgb24" if pixels == "rgb" else "gray")
+        except (av.error.FFmpegError, ValueError) as error:
+            raise InputError(
+                f"{self.path}: frame {index}: pixels stored as {frame.format.name} cannot be "
+                f"converted ({error}). Convert the video to 8-bit H.264."
+            ) from error
+        return np.ascontiguousarray(np.rot90(image, rotation // 90))
+
+
+def frame_times(path: Path) -> Array:
     """Return the time of every frame, (n,) s, strictly increasing, on the camera's clock.
 
     Presentation stamps are used.  Where they do not increase (malformed files exist), decoding
@@ -122,43 +215,7 @@ def frame_times(path: Path) -> NDArray[np.float64]:
     Raises:
         InputError: The file is truncated or unreadable, or neither kind of stamp increases.
     """
-    with _opened(path) as container:
-        stream = container.streams.video[0]
-        base = stream.time_base
-        presentation: list[int | None] = []
-        decoding: list[int | None] = []
-        end = 0
-        for packet in container.demux(stream):
-            if packet.size:
-                presentation.append(packet.pts)
-                decoding.append(packet.dts)
-                if packet.pts is not None:
-                    end = max(end, packet.pts + (packet.duration or 0))
-        _check_complete(path, stream, presentation, end)
-        if None not in presentation and _increasing(presentation) and not _edited(stream):
-            # No reordering: packets are frames, so nothing has to be decoded for the stamps.
-            return _seconds(presentation, base)
-    with _opened(path) as container:
-        stream = container.streams.video[0]
-        presentation = [frame.pts for frame in container.decode(stream)]
-    if not presentation:
-        raise InputError(f"{path}: no frame can be decoded; the video is empty or truncated.")
-    if None not in presentation and _increasing(presentation):
-        return _seconds(presentation, base)
-    steps = _faulty_steps(presentation)
-    if len(decoding) == len(presentation) and _increasing(decoding):
-        warnings.warn(
-            f"{path}: {steps} of {len(presentation) - 1} presentation stamps do not increase; "
-            "decoding stamps are used instead.",
-            CaptureWarning,
-            stacklevel=2,
-        )
-        return _seconds(decoding, base)
-    raise InputError(
-        f"{path}: {steps} of {len(presentation) - 1} presentation stamps do not increase, and "
-        "decoding stamps do not either. Remux the file, for example with "
-        "`ffmpeg -i in.mp4 -c copy out.mp4`."
-    )
+    return read_stamps(path).times
 
 
 def read_video(
@@ -166,39 +223,26 @@ def read_video(
     *,
     indices: Collection[int] | None = None,
     pixels: Literal["rgb", "grey"] = "rgb",
-    times: NDArray[np.float64] | None = None,
-) -> Iterator[VideoFrame]:
-    """Decode frames in order; only one is held in memory at a time.
+    times: Array | None = None,
+) -> Iterator[Picture]:
+    """Decode frames of a video in order, as :meth:`Video.read` does.
 
     Args:
         path: The video.
-        indices: Frames to convert and yield (all are decoded up to the last); None for all.
-        pixels: "rgb" or "grey" (luma only, cheaper).
-        times: What :func:`frame_times` returned, when it is known already.
+        indices: Frames to decode; None for all.
+        pixels: "rgb" or "grey".
+        times: Time of every frame (n,) s to give out; None for the file's own.
 
     Raises:
-        InputError: The file is missing, truncated, or has no usable time stamps.
+        InputError: The file is missing, truncated, or has no usable time stamps, or ``times`` are
+            those of another video.
     """
-    times = frame_times(path) if times is None else times
-    wanted = None if indices is None else frozenset(indices)
-    last = len(times) - 1 if not wanted else max(wanted)
-    if wanted is not None and not wanted:
-        return
-    with _opened(path) as container:
-        stream = container.streams.video[0]
-        for index, frame in enumerate(container.decode(stream)):
-            if index >= len(times):
-                raise InputError(f"{path}: more frames decode than the {len(times)} packets hold.")
-            if wanted is None or index in wanted:
-                image = frame.to_ndarray(format="rgb24" if pixels == "rgb" else "gray")
-                turned = np.rot90(image, _rotation(frame, path) // 90)
-                yield VideoFrame(index, float(times[index]), np.ascontiguousarray(turned))
-            if index >= last:
-                return
-        raise InputError(
-            f"{path}: only {index + 1} of {last + 1} frames can be decoded; the file is damaged. "
-            "Copy it again from the camera."
-        )
+    video = Video(path)
+    if times is not None and len(times) != len(video.times):
+        raise InputError(f"{path}: holds {len(video.times)} frames, {len(times)} times are given.")
+    for picture in video.read(indices, pixels):
+        time = picture.time if times is None else float(times[picture.index])
+        yield Picture(picture.index, time, picture.image)
 
 
 def rotate_camera(
@@ -230,50 +274,78 @@ def rotate_camera(
     return np.array([fx, fy, cx, cy]), np.array([k1, k2, p1, p2, k3]), width, height
 
 
+def _frames(path: Path, stamps: Stamps, wanted: Sequence[int]) -> Iterator[tuple[int, Any]]:
+    """Yield the wanted frames (increasing numbers), each once, decoded where seeking is enough."""
+    if stamps.ticks is None:
+        yield from _counted(path, wanted, len(stamps.times))
+        return
+    done = 0
+    for keys in (stamps.keys, stamps.keys[:0]):
+        # Where seeking misses a frame, the rest is found by decoding from the start.
+        for index, frame in _matched(path, stamps.ticks, keys, wanted[done:]):
+            done += 1
+            yield index, frame
+        if done == len(wanted):
+            return
+    missing = wanted[done]
+    raise InputError(
+        f"{path}: frame {missing} of {len(stamps.times)} (at {stamps.times[missing]:.3f} s) cannot "
+        "be decoded; the file is damaged. Copy it again from the camera."
+    )
+
+
+def _matched(
+    path: Path, ticks: NDArray[np.int64], keys: NDArray[np.int64], wanted: Sequence[int]
+) -> Iterator[tuple[int, Any]]:
+    """Yield frames by their stamps, jumping to key frames; stops at one that does not come."""
+    first = np.searchsorted(ticks, keys[:, 0])
+    with opened(path) as container:
+        stream = container.streams.video[0]
+        frames = container.decode(stream)
+        at = -1
+        for index in wanted:
+            key = int(np.searchsorted(keys[:, 0], ticks[index], side="right")) - 1
+            if key >= 0 and first[key] - at > SEEK_GAP:
+                try:
+                    container.seek(int(keys[key, 1]), stream=stream)
+                except av.error.FFmpegError:
+                    return
+                frames = container.decode(stream)
+            frame = next((f for f in frames if f.pts is None or f.pts >= ticks[index]), None)
+            if frame is None or frame.pts != ticks[index]:
+                return
+            at = index
+            yield index, frame
+
+
+def _counted(path: Path, wanted: Sequence[int], count: int) -> Iterator[tuple[int, Any]]:
+    """Yield frames by their order, for files whose stamps name no frame."""
+    left = list(reversed(wanted))
+    with opened(path) as container:
+        for index, frame in enumerate(container.decode(video=0)):
+            if left and index == left[-1]:
+                yield left.pop(), frame
+            if not left:
+                return
+    raise InputError(
+        f"{path}: frame {left[-1]} of {count} cannot be decoded; the file is damaged. Copy it "
+        "again from the camera."
+    )
+
+
 def _rotation(frame: Any, path: Path) -> int:
+    """Quarter turns of the display matrix, degrees counter-clockwise."""
+    matrix = frame.side_data.get("DISPLAYMATRIX")
+    if matrix is not None and len(bytes(matrix)) == 36:
+        a, b, _, c, d, *_ = struct.unpack("<9i", bytes(matrix))
+        if a * d - b * c < 0:
+            raise InputError(
+                f"{path}: its display matrix mirrors the picture, and a mirrored world has no "
+                "geometry. Turn mirroring off (front cameras) and film again."
+            )
     rotation = int(frame.rotation) % 360
     if rotation % 90:
         raise InputError(
             f"{path}: rotation metadata is {rotation} deg; only multiples of 90 are understood."
         )
     return rotation
-
-
-def _increasing(stamps: list[int | None]) -> bool:
-    return _faulty_steps(stamps) == 0
-
-
-def _faulty_steps(stamps: list[int | None]) -> int:
-    pairs = itertools.pairwise(stamps)
-    return sum(1 for a, b in pairs if a is None or b is None or b <= a)
-
-
-def _seconds(stamps: list[int | None], base: Fraction) -> NDArray[np.float64]:
-    return np.array([float(s * base) for s in stamps if s is not None], dtype=np.float64)
-
-
-def _edited(stream: Any) -> bool:
-    """Whether the container hides packets (edit list), so that packets are not frames."""
-    return bool(stream.start_time is not None and stream.start_time < 0) or (
-        stream.frames > 0
-        and stream.duration is not None
-        and stream.average_rate is not None
-        and stream.duration * stream.time_base * stream.average_rate < stream.frames - 1.5
-    )
-
-
-def _check_complete(path: Path, stream: Any, stamps: list[int | None], last: int) -> None:
-    """Refuse a file whose packets end well before its header says."""
-    known = sorted(s for s in stamps if s is not None)
-    if not known:
-        raise InputError(f"{path}: holds no video packets; the video is empty or truncated.")
-    if stream.duration is None:
-        return
-    end = float(((stream.start_time or 0) + stream.duration) * stream.time_base)
-    have = float(last * stream.time_base)
-    step = float(np.max(np.diff(known), initial=0) * stream.time_base)
-    if end - have > max(0.5, 0.05 * end, 2 * step):
-        raise InputError(
-            f"{path}: the header says {end:.2f} s, but packets end at {have:.2f} s "
-            f"({len(known)} packets); the file is truncated. Copy it again from the camera."
-        )
