@@ -190,7 +190,8 @@ def checked_poses(poses: Array, count: int, where: str) -> Array:
     finite = np.isfinite(poses).all(axis=(1, 2))
     R = np.where(finite[:, None, None], poses[:, :3, :3], 0.0)
     bad = np.abs(R @ np.swapaxes(R, 1, 2) - np.eye(3)).max(axis=(1, 2)) > 1e-3
-    bad |= (np.linalg.det(R) <= 0) | ~(poses[:, 3] == [0, 0, 0, 1]).all(axis=1)
+    bad |= np.linalg.det(R) <= 0
+    bad |= np.abs(poses[:, 3] - [0.0, 0.0, 0.0, 1.0]).max(axis=1) > 1e-6
     if bad.any():
         raise InputError(
             f"{where}: pose {int(np.argmax(bad))} is no rigid motion (a rotation matrix, a "
