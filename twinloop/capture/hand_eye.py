@@ -187,9 +187,9 @@ def checked_poses(poses: Array, count: int, where: str) -> Array:
         raise InputError(
             f"{where}: unidentifiable from {count} poses; at least {FEWEST} are needed, 15 are good"
         )
-    finite = np.isfinite(poses).all(axis=(1, 2))
+    finite = np.asarray(np.isfinite(poses).all(axis=(1, 2)))
     R = np.where(finite[:, None, None], poses[:, :3, :3], 0.0)
-    bad = np.abs(R @ np.swapaxes(R, 1, 2) - np.eye(3)).max(axis=(1, 2)) > 1e-3
+    bad: NDArray[np.bool_] = np.abs(R @ np.swapaxes(R, 1, 2) - np.eye(3)).max(axis=(1, 2)) > 1e-3
     bad |= np.linalg.det(R) <= 0
     bad |= np.abs(poses[:, 3] - [0.0, 0.0, 0.0, 1.0]).max(axis=1) > 1e-6
     if bad.any():
