@@ -118,15 +118,24 @@ def db3_records(path: Path, wanted: Wanted, warn: bool, packed: str = "") -> Ite
     try:
         with _opened(path) as database:
             topics = _topics(path, database, wanted)
-            # In the order of writing, not of the index, which a cut file lacks.
-            query = "SELECT topic_id, timestamp, data FROM messages NOT INDEXED ORDER BY id"
-            for topic, arrival, data in database.execute(query):
-                first = first if count else int(arrival)
-                count, last = count + 1, int(arrival)
+            chosen = [number for number, (_, _, decode) in topics.items() if decode is not None]
+            if not chosen:
+                return
+            # In the order of writing, not of the index, which a cut file lacks; all rows, since a
+            # damaged one would be passed over by a condition.
+            marks = ",".join("?" * len(chosen))
+            content = f"CASE WHEN topic_id IN ({marks}) THEN data ELSE x'' END"
+            query = f"SELECT topic_id, timestamp, {content} FROM messages NOT INDEXED ORDER BY id"  # noqa: S608 - marks
+            for topic, arrival, data in database.execute(query, chosen):
+                if not (isinstance(arrival, int) and isinstance(data, bytes)):
+                    reason = f"message {count} is not whole"
+                    break
+                first = first if count else arrival
+                count, last = count + 1, arrival
                 name, kind, decode = topics.get(topic, ("", "", None))
                 if decode is not None:
-                    yield _record(name, kind, last, decode, bytes(data), packed)
-    except (sqlite3.Error, OverflowError, TypeError, ValueError) as error:
+                    yield _record(name, kind, last, decode, data, packed)
+    except (sqlite3.Error, UnicodeDecodeError) as error:
         reason = f"{type(error).__name__}: {error}"
     if count == 0:
         raise InputError(

@@ -94,8 +94,10 @@ def _table(
     except csv.Error as error:
         raise InputError(f"{path}: cannot be read as CSV text: {error}.") from error
     numbered = [(number, row) for number, row in enumerate(rows, start=1) if row]
-    header = [name.strip() for name in numbered[0][1]] if numbered else []
-    if header and all(re.fullmatch(r"[-+0-9.eE, ]*|nan", name) for name in header):
+    if not numbered:
+        raise InputError(f"{path}: holds no header, only empty lines.")
+    header = [name.strip() for name in numbered[0][1]]
+    if all(re.fullmatch(r"[-+0-9.eE, ]*|nan", name) for name in header):
         raise InputError(
             f"{path}: the first line holds numbers ({', '.join(header[:4])} ...), expected the "
             "names of the columns; write a header line."
@@ -145,7 +147,7 @@ def _whole(
 
 
 def _numbers(path: Path, header: list[str], body: list[tuple[int, list[str]]]) -> Array:
-    """Fields (n, column) as numbers; NaN where empty or, in columns of words, no number."""
+    """Fields (n, column) as numbers; NaN where empty."""
     table = np.full((len(body), len(header)), np.nan)
     for k, (number, row) in enumerate(body):
         for column, field in enumerate(row):

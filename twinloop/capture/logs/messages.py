@@ -188,7 +188,8 @@ class Gathered:
     def states(self) -> tuple[RobotLog | None, ControlLog | None]:
         """Measured log and control log."""
         named = self.mapping.topics
-        commands = named.commands or (COMMANDS if COMMANDS in self.joints else None)
+        usual = COMMANDS if COMMANDS in self.joints and named.states != COMMANDS else None
+        commands = named.commands or usual
         if commands is not None:
             self.topic("commands", self.joints, COMMANDS)
         others = [topic for topic in self.joints if topic != commands]

@@ -7,6 +7,7 @@ effort.
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from twinloop.capture.logs.mapping import LogMapping
 from twinloop.capture.logs.streams import Capture, ControlLog, RobotLog
+from twinloop.capture.warning import CaptureWarning
 from twinloop.errors import InputError
 from twinloop.hand.model import Joint, RobotModel
 
@@ -22,6 +24,8 @@ Array = NDArray[np.float64]
 
 SLACK = 0.05
 """Part of a joint's range by which it may seem to leave its limits: zeroing and elasticity."""
+LEAST_UNIT = 3.0
+"""Times the limits from which on a position is put down to its unit rather than to its zero."""
 LARGEST_EFFORT = 3.0
 """Largest measured effort by the model's largest: peaks in contact exceed a drive's limit."""
 LEAST_MOTION = 0.02
@@ -80,8 +84,24 @@ def in_si(capture: Capture, mapping: LogMapping, robot: RobotModel, path: Path) 
             stiffness=None if control.stiffness is None else control.stiffness * gain,
             damping=None if control.damping is None else control.damping * gain,
         )
+    states = replace(states, velocity=_measured(states, path))
     check_log(states, control, robot, path, capture.named)
     return replace(capture, states=states, control=control)
+
+
+def _measured(states: RobotLog, path: Path) -> Array:
+    """Velocities (sample, joint); NaN where a driver fills in zeros for what it cannot measure."""
+    zero = (states.velocity == 0).all(axis=0) & (np.ptp(states.position, axis=0) > 0)
+    if not zero.any():
+        return states.velocity
+    names = [name for name, empty in zip(states.joints, zero, strict=True) if empty]
+    warnings.warn(
+        f"{path}: the velocities of {names} are zero throughout although they move; they are taken "
+        "for not measured.",
+        CaptureWarning,
+        stacklevel=2,
+    )
+    return np.where(zero, np.nan, states.velocity)
 
 
 def factors(
@@ -133,14 +153,15 @@ def check_log(
     """
     known = {joint.name: joint for joint in robot.joints}
     for k, name in enumerate(states.joints):
-        joint = known.get(name)
-        if joint is None:
-            continue
-        _check_range(joint, states.position, k, path, "", named, robot)
-        if control is not None:
-            _check_range(joint, control.position, k, path, "commanded ", named, robot)
-        _check_slope(joint, states, k, path)
-        _check_effort(joint, states.effort[:, k], path)
+        if joint := known.get(name):
+            _check_range(joint, states.position, k, path, "", named, robot)
+            if control is not None:
+                _check_range(joint, control.position, k, path, "commanded ", named, robot)
+    # Ranges first: they tell the likely reason, of which the rest may be a consequence.
+    for k, name in enumerate(states.joints):
+        if joint := known.get(name):
+            _check_slope(joint, states, k, path)
+            _check_effort(joint, states.effort[:, k], path)
 
 
 def _check_range(
@@ -153,10 +174,11 @@ def _check_range(
     middle = 0.5 * (joint.lower + joint.upper)
     worst = float(column[np.abs(column - middle).argmax()])
     unit = "rad" if joint.type == "revolute" else "m"
+    largest = LEAST_UNIT * max(abs(joint.lower), abs(joint.upper))
     hints = [
         f"in {name}? Then say `{declare}` in robot.yaml"
         for name, factor, declare in SUSPECTS[joint.type]
-        if _fits(joint, column * factor)
+        if abs(worst) > largest and _fits(joint, column * factor)
     ]
     if not named:
         fitting = [other.name for other in robot.joints if _fits(other, column)]
@@ -213,7 +235,7 @@ def _check_slope(joint: Joint, states: RobotLog, k: int, path: Path) -> None:
             f"{path}: velocity of joint {joint.name} has the opposite sign of its position's slope "
             f"(correlation {correlation:.2f}); one of both is measured the other way round."
         )
-    if own > 0 and abs(correlation) < LEAST_LIKENESS:
+    if correlation < LEAST_LIKENESS:
         raise InputError(
             f"{path}: velocity of joint {joint.name} has nothing to do with its position "
             f"(correlation {correlation:.2f}, expected over {LEAST_CORRELATION}); are the columns "
