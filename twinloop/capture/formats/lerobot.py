@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,20 +20,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twinloop.capture.files import inside, list_files, read_json, read_text
+from twinloop.capture.formats.export_checks import nearest
+from twinloop.capture.formats.parquet_rows import column_numbers, rows_where
 from twinloop.capture.formats.video_frames import VideoFrames
 from twinloop.capture.video import frame_times
 from twinloop.errors import InputError
-from twinloop.extras import require
 
 Array = NDArray[np.float64]
 
-LARGEST_TABLE = 2**32
-"""Largest Parquet table that is read, bytes unpacked."""
-MOST_ROWS = 10_000_000
-"""Most rows of a Parquet file."""
 MOST_CHUNKS = 10_000
 """Most chunk folders of episode descriptions."""
-_NUMBERS = ("bool", "int", "uint", "float", "double", "halffloat")
 _BOOKKEEPING = ("frame_index", "episode_index", "index", "task_index")
 
 
@@ -117,10 +113,12 @@ def read_lerobot_episode(folder: Path, episode: int, camera: str | None = None) 
         )
     video = inside(folder, place, info.path)
     stamps = frame_times(video)
-    chosen, worst = _nearest(stamps, table.time + begin)
+    chosen = nearest(stamps, table.time + begin)
+    away = np.abs(stamps[chosen] - table.time - begin)
+    worst = float(away.max())
     step = float(np.median(np.diff(stamps))) if len(stamps) > 1 else 1.0 / info.rate
     if worst > 0.5 * step:
-        row = int(np.argmax(np.abs(stamps[chosen] - table.time - begin)))
+        row = int(np.argmax(away))
         raise InputError(
             f"{video}: row {row} of episode {episode} has the time {table.time[row]:.4f} s, so "
             f"{table.time[row] + begin:.4f} s in the video, whose nearest frame is at "
@@ -255,7 +253,9 @@ def _described(folder: Path, info: _Info, episode: int) -> Mapping[str, Any]:
         for chunk in chunks:
             inside(folder, f"meta/episodes/{chunk.name}", info.path)
             for path in list_files(chunk, {".parquet"}) if chunk.is_dir() else []:
-                rows = _rows(path, episode, lambda name: not name.startswith("stats/"))
+                rows = rows_where(
+                    path, "episode_index", episode, lambda name: not name.startswith("stats/")
+                )
                 if rows.num_rows:
                     return dict(rows.slice(0, 1).to_pylist()[0])
     raise InputError(
@@ -286,40 +286,6 @@ def _number(described: Mapping[str, Any], name: str, info: _Info) -> float:
     return float(value)
 
 
-def _rows(path: Path, episode: int, wanted: Callable[[str], bool]) -> Any:
-    """Rows of an episode, of the columns whose names are ``wanted``, as a pyarrow table."""
-    parquet = require("pyarrow.parquet", "logs", "LeRobot data")
-    arrow = require("pyarrow", "logs", "LeRobot data")
-    compute = require("pyarrow.compute", "logs", "LeRobot data")
-    if not path.is_file():
-        raise InputError(f"{path}: no such file; was the data set downloaded whole?")
-    try:
-        with parquet.ParquetFile(path) as file:
-            head = file.metadata
-            size = sum(head.row_group(g).total_byte_size for g in range(head.num_row_groups))
-            if head.num_rows > MOST_ROWS or size > LARGEST_TABLE:
-                raise InputError(
-                    f"{path}: claims {head.num_rows} rows and {size} bytes; {MOST_ROWS} rows and "
-                    f"{LARGEST_TABLE} bytes are read."
-                )
-            names = file.schema_arrow.names
-            if "episode_index" not in names:
-                raise InputError(f"{path}: has no column episode_index, but {names[:20]}.")
-            chosen = [name for name in names if name == "episode_index" or wanted(name)]
-            parts = []
-            for group in range(head.num_row_groups):
-                part = file.read_row_group(group, columns=chosen)
-                parts.append(part.filter(compute.equal(part["episode_index"], episode)))
-            if not parts:
-                raise InputError(f"{path}: holds no rows.")
-            return arrow.concat_tables(parts)
-    except (arrow.ArrowException, OSError, ValueError, KeyError) as error:
-        raise InputError(
-            f"{path} ({path.stat().st_size} bytes): cannot be read as Parquet ({error}). It is "
-            "truncated or was never closed (a recording needs `finalize()`); download it again."
-        ) from error
-
-
 def _table(folder: Path, info: _Info, episode: int) -> EpisodeTable:
     described = _described(folder, info, episode)
     if info.version == 2:
@@ -333,11 +299,12 @@ def _table(folder: Path, info: _Info, episode: int) -> EpisodeTable:
         )
     path = inside(folder, place, info.path)
     video = {k for k, f in info.features.items() if f.get("dtype") in ("video", "image", "string")}
-    rows = _rows(path, episode, lambda name: name not in video)
+    rows = rows_where(path, "episode_index", episode, lambda name: name not in video)
     columns = {
         name: numbers
         for name in rows.column_names
-        if name not in _BOOKKEEPING and (numbers := _numbers(rows[name], name, path)) is not None
+        if name not in _BOOKKEEPING
+        and (numbers := column_numbers(rows[name], name, path)) is not None
     }
     if not rows.num_rows:
         raise InputError(f"{path}: holds no row of episode {episode}; download it again.")
@@ -370,23 +337,6 @@ def _table(folder: Path, info: _Info, episode: int) -> EpisodeTable:
     )
 
 
-def _numbers(column: Any, name: str, path: Path) -> Array | None:
-    """A column as (n, k) numbers; None when it holds something else."""
-    kind = str(column.type)
-    inner = re.fullmatch(
-        r"(?:fixed_size_list|list|large_list)<\w+: (\w+?)(?: not null)?>(?:\[\d+\])?", kind
-    )
-    if not (inner[1] if inner else kind).rstrip("0123456789").startswith(_NUMBERS):
-        return None
-    try:
-        values = np.array(column.to_pylist(), dtype=np.float64)
-    except (ValueError, TypeError) as error:
-        raise InputError(
-            f"{path}: column {name!r}: rows of equal length without gaps are expected ({error})."
-        ) from error
-    return values.reshape(len(values), -1)
-
-
 def _names(info: _Info, column: str, size: int) -> tuple[str, ...]:
     """Names of a column's numbers: a list, or a mapping to lists (``{"motors": [...]}``)."""
     said = info.features.get(column, {}).get("names")
@@ -396,12 +346,3 @@ def _names(info: _Info, column: str, size: int) -> tuple[str, ...]:
     if isinstance(said, list) and len(said) == size and all(isinstance(n, str) for n in said):
         return tuple(said)
     return tuple(f"{column}[{i}]" for i in range(size))
-
-
-def _nearest(stamps: Array, times: Array) -> tuple[NDArray[np.int64], float]:
-    """Number of the nearest stamp to each time, and the largest distance, s."""
-    right = np.clip(np.searchsorted(stamps, times), 1, max(len(stamps) - 1, 1))
-    left = right - 1
-    right = np.minimum(right, len(stamps) - 1)
-    chosen = np.where(np.abs(stamps[right] - times) < np.abs(stamps[left] - times), right, left)
-    return chosen.astype(np.int64), float(np.max(np.abs(stamps[chosen] - times)))
