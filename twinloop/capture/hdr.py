@@ -100,15 +100,8 @@ class ToneMapper:
     """Turns the HDR frames of one video into 8-bit sRGB."""
 
     def __init__(self, transfer: int) -> None:
-        """Make the tables of ``PQ`` or ``HLG``."""
+        """Take ``PQ`` or ``HLG``; tables are made when they are needed."""
         self.transfer = transfer
-        nodes = np.linspace(0, 1, LEVEL**2)
-        blue, green, red = np.meshgrid(nodes, nodes, nodes, indexing="ij")
-        cube = tone_map(np.stack([red, green, blue], axis=-1), transfer)
-        table = np.round(cube.reshape(LEVEL**3, LEVEL**3, 3) * 65535).astype(np.uint16)
-        self._cube = av.VideoFrame.from_ndarray(table, format="rgb48le").reformat(
-            format="gbrpf32le"
-        )
         self._graph: Any = None
         self._size = (0, 0)
         self._count = 0
@@ -163,8 +156,18 @@ class ToneMapper:
         eight.link_to(self._sink)
         graph.configure()
         self._graph, self._size, self._count = graph, (width, height), 0
-        self._cube.pts = 0
-        self._table.push(self._cube)
+        self._table.push(_cube(self.transfer))
+
+
+def _cube(transfer: int) -> Any:
+    """Table of sRGB over HDR signals as the picture that FFmpeg's filter haldclut reads."""
+    nodes = np.linspace(0, 1, LEVEL**2)
+    blue, green, red = np.meshgrid(nodes, nodes, nodes, indexing="ij")
+    mapped = tone_map(np.stack([red, green, blue], axis=-1), transfer)
+    table = np.round(mapped.reshape(LEVEL**3, LEVEL**3, 3) * 65535).astype(np.uint16)
+    cube = av.VideoFrame.from_ndarray(table, format="rgb48le").reformat(format="gbrpf32le")
+    cube.pts = 0
+    return cube
 
 
 def _luma_table(bits: int, full: bool, transfer: int) -> NDArray[np.uint8]:

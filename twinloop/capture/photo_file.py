@@ -23,7 +23,7 @@ from twinloop.extras import require
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".bmp", ".heic", ".heif")
 """Lower-case suffixes of photos."""
-FORMATS = ("JPEG", "MPO", "PNG", "WEBP", "TIFF", "BMP", "DIB")
+FORMATS = ("JPEG", "PNG", "WEBP", "TIFF", "BMP", "DIB")
 """Decoders that are tried: Pillow knows more, some of which start programs."""
 FAULTS = (
     OSError,
