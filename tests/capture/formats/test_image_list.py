@@ -71,6 +71,7 @@ def test_order_times_and_choice(tmp_path: Path) -> None:
         ImageList(tmp_path, [])
 
 
+@pytest.mark.filterwarnings("ignore:Corrupt EXIF")
 def test_pictures_that_cannot_be_decoded_are_named(tmp_path: Path) -> None:
     """0 bytes, text, a cut JPEG, a header of 60000 x 60000 px, a missing file, a way out."""
     (tmp_path / "empty.jpg").write_bytes(b"")
@@ -82,6 +83,9 @@ def test_pictures_that_cannot_be_decoded_are_named(tmp_path: Path) -> None:
     (tmp_path / "cut.jpg").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(InputError, match=r"cut\.jpg.*cannot be decoded"):
         list(ImageList(tmp_path, ["cut.jpg"]).read())
+    exif = b"Exif\0\0II*\0\xff\xff\xff\xff\xff\xff"
+    Image.new("RGB", (8, 6)).save(tmp_path / "tags.jpg", exif=exif)
+    assert ImageList(tmp_path, ["tags.jpg"], declared=[(8, 6)]).sizes.tolist() == [[8, 6]]
     for side in (12_000, 60_000):
         header = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
         chunk = b"IHDR" + header

@@ -357,6 +357,8 @@ def test_files_that_are_no_transforms(tmp_path: Path) -> None:
         b"ply\nformat ascii 1.0\nelement vertex 1\nproperty float x\nproperty float y\n"
         b"property float z\nend_header\n1 nan 3\n",
         b"ply\nformat ascii 1.0\nelement vertex 1\nproperty float a\nend_header\n1\n",
+        b"ply\nformat binary_little_endian 1.0\nelement none 1\nelement vertex 1\n"
+        b"property float x\nproperty float y\nproperty float z\nend_header\n123456789012",
     ],
 )
 def test_points_that_cannot_be_read(tmp_path: Path, raw: bytes) -> None:

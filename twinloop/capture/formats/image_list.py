@@ -17,7 +17,7 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageCms, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageCms, ImageOps
 
 from twinloop.capture.files import inside
 from twinloop.capture.pictures import Picture
@@ -33,20 +33,6 @@ READ_BY_PIL = ("BMP", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 """Formats that are opened: Pillow knows many more, some of which start other programs."""
 _ORIENTATION = 0x0112
 _SWAPS_SIDES = (5, 6, 7, 8)
-_UNREADABLE = (
-    UnidentifiedImageError,
-    Image.DecompressionBombError,
-    OSError,
-    ValueError,
-    SyntaxError,
-    EOFError,
-    ArithmeticError,
-    MemoryError,
-    IndexError,
-    KeyError,
-    TypeError,
-)
-"""What Pillow raises on files that are cut or forged; its plugins know no common error."""
 
 
 @dataclass(frozen=True)
@@ -242,7 +228,9 @@ def _opened(path: Path) -> Iterator[Image.Image]:
                         "px are read. Make it smaller."
                     )
                 yield image
-    except _UNREADABLE as error:
+    except InputError:
+        raise
+    except Exception as error:  # what plugins raise on cut or forged files has no common class
         size = path.stat().st_size
         raise InputError(
             f"{path}: cannot be decoded as a picture ({size} bytes; {error or type(error)}). Copy "
