@@ -79,6 +79,7 @@ def read_record3d(path: Path, into: Path | None = None) -> PosedCapture:
             f"{path}: is no capture of Record3D; `metadata` beside `rgbd/`, or `metadata.json` "
             "beside `rgb/` is expected."
         )
+    inside(path, str(layout.metadata.relative_to(path)))
     content = read_json(layout.metadata)
     if not isinstance(content, dict):
         raise InputError(f"{layout.metadata}: a JSON object is expected.")
