@@ -334,6 +334,21 @@ def test_folders_and_databases_that_are_no_bags(tmp_path: Path) -> None:
         read_robot_log(path)
 
 
+def test_frames_without_poses_are_left_out(tmp_path: Path, stores) -> None:
+    """One bad frame of the tree does not cost the others; a far one is none of our business."""
+    path = tmp_path / "robot.bag"
+    messages = Messages(1, stores[1])
+    with Writer1(path) as writer:
+        tf = writer.add_connection("/tf", KINDS["/tf"], typestore=messages.store)
+        for child, x, w in (("map", 500.0, 1.0), ("lost", 0.0, 0.0)):
+            message = messages.transforms(START, child, (x, 0, 0), (0, 0, 0, w))
+            writer.write(tf, START, messages.store.serialize_ros1(message, KINDS["/tf"]))
+    with pytest.warns(CaptureWarning, match=r"lost: pose 0.*stream is left out"):
+        capture = read_capture_log(path)
+    assert list(capture.poses) == ["map"]
+    assert capture.poses["map"].T_parent_child[0, 0, 3] == 500
+
+
 def test_named_topics(bag) -> None:
     """Topics by robot.yaml; one that is not there, or of another type, is named."""
     path, truth = bag("mcap")

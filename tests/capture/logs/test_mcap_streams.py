@@ -272,6 +272,7 @@ def test_ros1_messages_and_idl_definitions(tmp_path: Path) -> None:
         ("cdr", ("ros2msg", b"\xff\xfe"), b"", "cannot be parsed"),
         ("cdr", ("ros2msg", JOINTS.encode()), b"\x00\x01\x00\x00\xff", "cannot be decoded"),
         ("json", ("jsonschema", b""), b"{", "cannot be decoded"),
+        ("json", ("jsonschema", b""), b'{"name": ["a"]}', "no sensor_msgs/msg/JointState as ROS"),
     ],
 )
 def test_undecodable_messages(tmp_path: Path, encoding: str, schema, data: bytes, words) -> None:

@@ -6,6 +6,7 @@ later by an unknown, changing delay and are used only where a publisher fills in
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from twinloop.capture.logs.joint_table import JointTable, believed, ordering, se
 from twinloop.capture.logs.mapping import LogMapping
 from twinloop.capture.logs.pose_stream import checked_poses, from_quaternions
 from twinloop.capture.logs.streams import Capture, ControlLog, PoseStream, RobotLog, WrenchLog
+from twinloop.capture.warning import CaptureWarning
 from twinloop.errors import InputError
 
 Array = NDArray[np.float64]
@@ -121,6 +123,16 @@ class Gathered:
             return
         where = f"{self.path}: {record.topic}: message at {record.arrival * 1e-9:.3f} s"
         message = decoded(record, where)
+        try:
+            self._add(record, message, where)
+        except (AttributeError, TypeError, ValueError) as error:
+            # Messages are defined in the file itself, so that they may lack any field.
+            raise InputError(
+                f"{where} is no {record.type} as ROS defines it ({error}); the file is damaged, or "
+                "the message type was changed."
+            ) from error
+
+    def _add(self, record: Record, message: Any, where: str) -> None:
         if record.type in TRANSFORMS:
             self._add_transforms(record, message, where)
             return
@@ -217,18 +229,27 @@ class Gathered:
         return WrenchLog(time, rows[:, :3], rows[:, 3:], self.wrenches[topic].frame)
 
     def pose_streams(self) -> dict[str, PoseStream]:
-        """Streams by child frame or, of stamped poses, by topic."""
+        """Streams by child frame or, of stamped poses, by topic.
+
+        A stream that holds no poses is left out with a warning: a tree has many frames that nobody
+        asks for.  ROS says metres, so that distances are not doubted.
+        """
         streams = {}
-        for child, values in sorted(self.fixed.items()):
-            # The latest message of a static transform holds for all times.
-            T = from_quaternions(np.array(values.rows[-1:], dtype=np.float64))
-            T = checked_poses(T, self.path, child)
-            streams[child] = PoseStream(None, T, values.parent, child)
-        moving = [(child, child, values) for child, values in sorted(self.transforms.items())]
-        moving += [(topic, "", values) for topic, values in sorted(self.poses.items())]
-        for name, child, values in moving:
-            time, rows = values.arrays(self.path, name)
-            T = checked_poses(from_quaternions(rows), self.path, name)
+        # The latest message of a static transform holds for all times.
+        found: list[tuple[str, str, _Values, Array | None, Array]] = [
+            (child, child, v, None, np.array(v.rows[-1:], dtype=np.float64))
+            for child, v in sorted(self.fixed.items())
+        ]
+        for child, v in sorted(self.transforms.items()):
+            found.append((child, child, v, *v.arrays(self.path, child)))
+        for topic, v in sorted(self.poses.items()):
+            found.append((topic, "", v, *v.arrays(self.path, topic)))
+        for name, child, values, time, rows in found:
+            try:
+                T = checked_poses(from_quaternions(rows), self.path, name, np.inf)
+            except InputError as error:
+                warnings.warn(f"{error} The stream is left out.", CaptureWarning, stacklevel=2)
+                continue
             streams[name] = PoseStream(time, T, values.parent, child)
         return streams
 

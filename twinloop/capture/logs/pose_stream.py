@@ -178,13 +178,16 @@ def from_quaternions(rows: Array) -> Array:
     return se3.from_position_quaternion(rows[:, :3], wxyz)
 
 
-def checked_poses(T: Array, path: Path, names: str | list[str]) -> Array:
+def checked_poses(
+    T: Array, path: Path, names: str | list[str], farthest: float = FARTHEST
+) -> Array:
     """Poses (n, 4, 4) whose rotations are exactly orthonormal.
 
     Args:
         T: As read.
         path: The source, for messages.
         names: What to call each pose; or the stream, whose poses are numbered.
+        farthest: Largest distance that is believed, m.
 
     Raises:
         InputError: A pose is no rigid motion in metres; says which, and the likely reason.
@@ -213,10 +216,10 @@ def checked_poses(T: Array, path: Path, names: str | list[str]) -> Array:
     for k in np.flatnonzero(np.linalg.det(R) < 0)[:1]:
         raise InputError(f"{name(int(k))}: the rotation is mirrored; an axis has the wrong sign.")
     distance = np.linalg.norm(T[:, :3, 3], axis=1)
-    if len(distance) and distance.max() > FARTHEST:
+    if len(distance) and distance.max() > farthest:
         raise InputError(
             f"{name(int(distance.argmax()))}: is {distance.max():.5g} away (median "
-            f"{np.median(distance):.5g}), expected at most {FARTHEST} m. In millimetres it would "
+            f"{np.median(distance):.5g}), expected at most {farthest} m. In millimetres it would "
             f"be {distance.max() * 1e-3:.5g} m: divide the translations by 1000."
         )
     U, _, Vt = np.linalg.svd(R)
