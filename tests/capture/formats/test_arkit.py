@@ -16,6 +16,7 @@ from twinloop.capture.formats.arkit import (
     read_arkitscenes,
     read_stray,
 )
+from twinloop.capture.warning import CaptureWarning
 from twinloop.errors import InputError
 
 FRAMES = 8
@@ -144,6 +145,7 @@ def test_stray_recordings_of_the_first_version(tmp_path):
     [
         ("odometry.csv", "timestamp, frame, x\n1, 0, 2\n", "columns"),
         ("odometry.csv", "timestamp, frame, x, y, z, qx, qy, qz, qw\n1, 0, 2\n", "line 2 has 3"),
+        ("odometry.csv", "timestamp, frame, x, y, z, qx, qy, qz, qw\n1, 0", "line 2 has 2"),
         ("odometry.csv", "timestamp, frame, x, y, z, qx, qy, qz, qw\n", "holds no numbers"),
         ("odometry.csv", "\x00\x01\x02", "line 1 holds"),
         ("odometry.csv", "1,0,0,0,0,0,0,0,3\n", "length is 3"),
@@ -162,6 +164,31 @@ def test_stray_files_that_are_damaged_are_refused(tmp_path, name, content, said)
     with pytest.raises(InputError, match=said) as error:
         read_stray(tmp_path)
     assert name in str(error.value)
+
+
+def test_stray_recordings_of_the_present_version(tmp_path):
+    """Lenses stand in the odometry too, and cells that the phone does not fill are empty."""
+    write_stray(tmp_path)
+    fx, fy, cx, cy = phone.LENS
+    head = "timestamp, frame, x, y, z, qx, qy, qz, qw, fx, fy, cx, cy, distortion_center_x, "
+    lines = [f"{line}, {fx}, {fy}, {cx}, {cy}, , " for line in rows()]
+    lines[2] = f"{rows()[2]}, , , , , , "
+    text = "\n".join([f"{head}distortion_center_y", *lines])
+    (tmp_path / "odometry.csv").write_text(text + "\n")
+    assert phone.check_geometry(read_stray(tmp_path)) == FRAMES
+    (tmp_path / "camera_matrix.csv").write_text(f"{fx + 9}, 0, {cx}\n0, {fy}, {cy}\n0, 0, 1")
+    focal = [camera.intrinsics[0] for camera in read_stray(tmp_path).cameras]
+    assert focal == pytest.approx([fx, fx, fx + 9, *[fx] * (FRAMES - 3)])
+
+
+def test_stray_rows_that_were_cut_at_the_end_are_left_out(tmp_path):
+    """A phone whose battery went empty writes half a line."""
+    write_stray(tmp_path)
+    path = tmp_path / "odometry.csv"
+    path.write_text(path.read_text()[:-60])
+    with pytest.warns(CaptureWarning, match="line 9 was cut"):
+        capture = read_stray(tmp_path)
+    assert phone.check_geometry(capture) == FRAMES - 1
 
 
 def test_stray_files_may_not_be_links_out(tmp_path):

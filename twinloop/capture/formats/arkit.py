@@ -1,9 +1,9 @@
 """ARKit recordings: folders of Stray Scanner, and scenes of Apple's ARKitScenes.
 
 Stray Scanner (the app's ``docs/format.md`` and encoders): ``rgb.mp4``, ``camera_matrix.csv`` (3 x 3
-at the stored size of the video), ``odometry.csv`` (timestamp, frame, x, y, z, qx, qy, qz, qw: the
-camera with OpenCV's axes in ARKit's world, y up), ``depth/000007.png`` (mm; NumPy files before
-2022), ``confidence/000007.png`` (0 to 2).
+at the stored size of the video), ``odometry.csv`` (timestamp, frame, x, y, z, qx, qy, qz, qw, in
+later versions fx, fy, cx, cy: the camera with OpenCV's axes in ARKit's world, y up),
+``depth/000007.png`` (mm; NumPy files in the first version), ``confidence/000007.png`` (0 to 2).
 
 ARKitScenes (Apple, ``DATA.md`` and ``raw/README.md``): ``lowres_wide``, ``vga_wide`` and ``wide``
 with pictures named ``<video>_<seconds>.png``, one ``.pincam`` each in ``<asset>_intrinsics``
@@ -97,18 +97,20 @@ def read_stray(folder: Path) -> PosedCapture:
             f"{lens}: {' x '.join(map(str, matrix.shape))} numbers are there, 3 x 3 are expected."
         )
     single = matrix[[0, 1, 0, 1], [0, 1, 2, 2]]
-    each = odometry.intrinsics[rows] if odometry.intrinsics is not None else [single] * len(rows)
+    each = np.tile(single, (len(rows), 1))
+    if odometry.intrinsics is not None:
+        stated = odometry.intrinsics[rows]
+        each = np.where(np.isfinite(stated).all(axis=1, keepdims=True), stated, each)
     cameras = tuple(_stray_lens(values, stored, info.rotation, lens) for values in each)
     T_world_camera = odometry.T_world_camera[rows] @ np.linalg.matrix_power(_QUARTER.T, turns)
     names = [f"{odometry.frame[row]:06d}" for row in rows]
-    pngs = _by_stem(folder / "depth", {".png", ".npy"})
-    load = load_npy if any(p.suffix == ".npy" for p in pngs.values()) else read_numbers
+    depths = _by_stem(folder / "depth", {".png", ".npy"})
     trust = _by_stem(folder / "confidence", {".png"})
     depth, more = usable(
         DepthFiles(
-            tuple(pngs.get(n) for n in names),
+            tuple(depths.get(n) for n in names),
             (1e-3,) * len(names),
-            load,
+            _load_depth,
             confidence=tuple(trust.get(n) for n in names),
             least=MEDIUM_CONFIDENCE,
             turns=turns,
@@ -207,6 +209,10 @@ def _stray_lens(values: Array, stored: tuple[int, int], rotation: int, path: Pat
     return Camera(
         *rotate_camera(camera.intrinsics, camera.distortion, camera.width, camera.height, rotation)
     )
+
+
+def _load_depth(path: Path) -> Array:
+    return load_npy(path) if path.suffix == ".npy" else read_numbers(path)
 
 
 def _by_stem(folder: Path, suffixes: set[str]) -> dict[str, Path]:

@@ -1,7 +1,7 @@
 """Scenes of the BOP benchmark (scene-wise layout), and its files of results.
 
 Layout (BOP toolkit, ``docs/bop_datasets_format.md``): ``rgb`` or ``gray``, ``depth`` (16-bit PNG
-times ``depth_scale`` is mm), ``scene_camera.json`` (``cam_K`` row by row, and perhaps
+or TIFF; times ``depth_scale`` it is mm), ``scene_camera.json`` (``cam_K`` row by row, and perhaps
 ``cam_R_w2c``, ``cam_t_w2c``), ``scene_gt.json`` (``obj_id``, ``cam_R_m2c``, ``cam_t_m2c``),
 ``scene_gt_info.json`` (``visib_fract``), ``mask_visib/IMAGE_INSTANCE.png``.  Millimetres become
 metres.  Camera axes and the first pixel's centre are OpenCV's.
@@ -139,7 +139,7 @@ def read_bop(folder: Path, obj_id: int | None = None) -> PosedCapture:
         T_world_object = (
             T_camera_object if T_world_camera is None else T_world_camera @ T_camera_object
         )
-    depths = _by_number(folder / "depth", {".png"})
+    depths = _by_number(folder / "depth", {".png", ".tif", ".tiff"})
     depth, more = usable(
         DepthFiles(tuple(depths.get(i) for i in ids), tuple(metres), read_numbers),
         "depth_scale times millimetres",

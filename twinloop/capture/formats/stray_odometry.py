@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from twinloop.capture.files import read_text
 from twinloop.capture.formats.export_checks import from_quaternions, nearest
+from twinloop.capture.warning import CaptureWarning
 from twinloop.errors import InputError
 
 Array = NDArray[np.float64]
@@ -31,7 +33,7 @@ class Odometry:
     T_world_camera: Array
     """Poses (n, 4, 4) with OpenCV's axes, NaN where tracking was lost."""
     intrinsics: Array | None
-    """fx, fy, cx, cy of each row (n, 4) px, in recordings that have them."""
+    """fx, fy, cx, cy of each row (n, 4) px, in recordings that have them; NaN where empty."""
 
 
 def read_rows(path: Path, header: bool) -> tuple[list[str], Array]:
@@ -45,24 +47,35 @@ def read_rows(path: Path, header: bool) -> tuple[list[str], Array]:
         Names in lower case (none where the first line holds numbers), and the numbers (n, k).
 
     Raises:
-        InputError: The file is empty or cut, or a value is no number; says the line.
+        InputError: The file is empty, a line has another number of values (a last line that was cut
+            is left out with a :class:`CaptureWarning`), or a value is no number; says the line.
     """
-    lines = [line for line in read_text(path).splitlines() if line.strip()]
+    text = read_text(path)
+    lines = [line for line in text.splitlines() if line.strip()]
     names: list[str] = []
     if header and lines and re.search(r"[A-Za-z]", re.sub(r"(?i)nan|inf|\de", "", lines[0])):
         names = [name.strip().lower() for name in lines.pop(0).split(",")]
     rows: list[list[float]] = []
     for number, line in enumerate(lines, start=1 + bool(names)):
+        cells = [cell.strip() for cell in line.split(",")]
+        expected = len(names) or len(rows[0] if rows else cells)
+        if len(cells) != expected and rows and line is lines[-1] and text[-1] not in "\r\n":
+            warnings.warn(
+                f"{path}: line {number} was cut ({len(cells)} of {expected} values) and is left "
+                "out; did the recording end by itself?",
+                CaptureWarning,
+                stacklevel=2,
+            )
+            break
+        if len(cells) != expected:
+            raise InputError(
+                f"{path}: line {number} has {len(cells)} values, {expected} are expected."
+            )
         try:
-            row = [float(value) for value in line.split(",")]
+            # The app leaves cells empty where the phone tells nothing.
+            rows.append([float(cell) if cell else np.nan for cell in cells])
         except ValueError as error:
             raise InputError(f"{path}: line {number} holds {line[:60]!r}: {error}.") from error
-        if len(row) != (len(names) or len(rows[0] if rows else row)):
-            raise InputError(
-                f"{path}: line {number} has {len(row)} values, the first line "
-                f"{len(names) or len(rows[0])}; was the recording cut there?"
-            )
-        rows.append(row)
     if not rows:
         raise InputError(f"{path}: holds no numbers; was the recording interrupted?")
     return names, np.array(rows)
