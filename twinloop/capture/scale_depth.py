@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from twinloop.capture.posed import DepthReader
 from twinloop.capture.projection import Camera
-from twinloop.capture.scale import FARTHEST, NEAREST, MetricFrame
+from twinloop.capture.scale import FARTHEST, MODEL_STD, NEAREST, MetricFrame
 from twinloop.errors import InputError
 from twinloop.geometry import se3
 from twinloop.progress import track
@@ -83,7 +83,7 @@ def from_depth(
         )
     rng = np.random.default_rng(seed)
     draws = np.median(values[rng.integers(0, len(values), (BOOTSTRAPS, len(values)))], axis=1)
-    std = float(draws.std())
+    std = float(np.hypot(draws.std(), MODEL_STD))
     return MetricFrame(
         float(np.exp(middle)),
         std,

@@ -24,7 +24,7 @@ from twinloop.capture.hand_eye import (
     checked_poses,
     pose_disagreement,
 )
-from twinloop.capture.scale import MetricFrame
+from twinloop.capture.scale import MODEL_STD, MetricFrame
 from twinloop.errors import InputError
 from twinloop.geometry import quaternion, se3
 
@@ -34,6 +34,8 @@ LEAST_TRAVEL = 0.02
 """Least rms travel of the camera about its mean place, m."""
 WORST_STD = 0.03
 """A scale known no better than this counts as unidentifiable."""
+UNSURE = 4e-3
+"""A scale known no better than this is reported with advice."""
 FLOOR = (1e-5, 1e-5)
 """Least noise that is assumed of a pose: m and rad per axis."""
 ROBUST = 3.0
@@ -113,7 +115,7 @@ def from_robot_poses(
     scaled[:, :3, 3] *= state.scale
     off = se3.inverse(T) @ state.T_base_model @ scaled
     place, turn = pose_disagreement(off, np.eye(4))
-    std = float(np.sqrt(covariance[0, 0]))
+    std = float(np.hypot(np.sqrt(covariance[0, 0]), MODEL_STD))
     if not state.scale > 0 or place > WORST_PLACE or turn > WORST_TURN:
         raise InputError(
             f"{where}: robot and pictures disagree by {1e3 * place:.1f} mm and "
@@ -131,7 +133,14 @@ def from_robot_poses(
         f"The robot's poses give the scale: {len(C)} pictures agree with them to "
         f"{1e3 * place:.2f} mm and {np.degrees(turn):.3f} deg (rms)"
     )
-    note += "." if T_flange_camera is not None else "; the camera's place on the flange was found."
+    note += f", the scale is known to {100 * std:.2f} %."
+    if T_flange_camera is None:
+        note += " The camera's place on the flange was found with it."
+    if std > UNSURE:
+        note += (
+            " Calibrate that place beforehand (hand-eye), or vary the camera's distance, to know "
+            "the scale better."
+        )
     frame = MetricFrame(state.scale, std, state.T_base_model, where, (note,))
     return RobotFrame(frame, state.T_flange_camera)
 
