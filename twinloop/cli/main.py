@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from twinloop.cli import board, build, look, machine, share
+from twinloop.cli import board, build, hand_eye, look, machine, share
 from twinloop.cli.project import own_version
 from twinloop.errors import TwinloopError
 
@@ -65,6 +65,7 @@ def _group(
 
 OBJECTS, RESULTS, MACHINE = "Objects", "Results", "Project and machine"
 app.command(rich_help_panel=OBJECTS)(board.board)
+app.command(rich_help_panel=OBJECTS)(hand_eye.hand_eye)
 app.command(rich_help_panel=OBJECTS)(build.add)
 app.command(rich_help_panel=OBJECTS)(build.remove)
 app.command(rich_help_panel=OBJECTS)(build.rename)
