@@ -83,7 +83,8 @@ def usable(reader: DepthFiles, unit: str) -> tuple[DepthFiles | None, tuple[str,
         return None, ()
     notes = []
     if len(there) < len(reader.files):
-        notes.append(f"{len(reader.files) - len(there)} of {len(reader.files)} have no depth.")
+        lacking = len(reader.files) - len(there)
+        notes.append(f"{lacking} of {len(reader.files)} pictures have no depth.")
     empty = []
     chosen = sorted({there[i] for i in np.linspace(0, len(there) - 1, CHECKED).astype(int)})
     for index in chosen:
@@ -106,7 +107,7 @@ def usable(reader: DepthFiles, unit: str) -> tuple[DepthFiles | None, tuple[str,
         return None, (*notes, f"Depth is not used: all {len(chosen)} pictures looked at are empty.")
     if empty:
         notes.append(f"{len(empty)} of {len(chosen)} depth pictures looked at are empty.")
-    if reader.confidence and reader.least:
+    if any(reader.confidence) and reader.least:
         notes.append("Depth of low confidence is unknown.")
     return reader, tuple(notes)
 
