@@ -39,6 +39,13 @@ def test_a_page_and_its_description(
     assert not (tmp_path / "c.pdf").exists()
 
 
+def test_no_description_without_its_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page cannot be written: board.yaml is not left behind."""
+    (tmp_path / "b.pdf").mkdir()
+    assert twinloop(monkeypatch, str(tmp_path / "b.pdf")) == 2
+    assert not (tmp_path / "board.yaml").exists()
+
+
 def test_charuco_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The description holds the ChArUco board, not its tags."""
     out = tmp_path / "lens.pdf"

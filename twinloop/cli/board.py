@@ -78,7 +78,12 @@ def board(
         if not out.parent.is_dir():
             raise InputError(f"{out.parent}: no such folder")
         board_print.write_board(yaml, new)
-    board_print.save(out, sheet, dpi)
+    try:
+        board_print.save(out, sheet, dpi)
+    except InputError:
+        if described is None:
+            yaml.unlink()  # no description without its page
+        raise
     width, height = (1e3 * x for x in sheet.page)
     check = f"measure the {1e3 * sheet.ruler[2]:g} mm ruler" if sheet.ruler else "measure a tag"
     typer.echo(
