@@ -27,7 +27,13 @@ class Params(StageParams):
         "touch, before log and video are taken to show different pushes [m].",
     )
     largest_offset: float = Field(
-        0.15, gt=0, le=5, description="Largest offset between the two clocks that is sought [s]."
+        0.15,
+        gt=0,
+        le=5,
+        description="Largest offset that is sought between clocks that share an epoch [s].",
+    )
+    common_std: float = Field(
+        0.001, gt=0, le=0.1, description="Standard deviation of the offset 0 of common clocks [s]."
     )
     pose_sigma: float = Field(
         0.0008, gt=0, le=0.05, description="Pose error along the push, for the offset's doubt [m]."

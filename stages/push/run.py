@@ -16,28 +16,11 @@ from twinloop.errors import InputError
 from twinloop.geometry import se3
 from twinloop.hand.model import RobotModel
 from twinloop.progress import track
-from twinloop.track.clock import Offset, combine, estimate_offset
+from twinloop.track.clock import Offset
 from twinloop.track.contact_force import ContactForce, FreeMotion, separate
+from twinloop.track.impact import find_pulse
 from twinloop.track.joint_signals import JointSignals, joint_signals, order_joints
-
-
-def check_overlap(log: Path, robot: np.ndarray, frames: np.ndarray, largest: float) -> None:
-    """Refuse a log that was not made during the video.
-
-    Raises:
-        InputError: Within the offsets allowed, log and video share less than half of the shorter.
-    """
-    low = max(robot[0], frames[0] - largest)
-    high = min(robot[-1], frames[-1] + largest)
-    shorter = min(robot[-1] - robot[0], frames[-1] - frames[0])
-    if high - low < 0.5 * shorter:
-        raise InputError(
-            f"{log}: the log runs from {robot[0]:.3f} to {robot[-1]:.3f} s, the video from "
-            f"{frames[0]:.3f} to {frames[-1]:.3f} s; they share {max(high - low, 0.0):.3f} s, "
-            f"expected {0.5 * shorter:.3f} s at least. Logs of two pushes may be swapped; if the "
-            f"clocks differ by more than {largest} s, subtract the difference from the log, or "
-            "raise push.largest_offset."
-        )
+from twinloop.track.session_clock import Clip, Log, Settings, session_offsets
 
 
 def check_reach(log: Path, signals: JointSignals, positions: np.ndarray) -> None:
@@ -85,50 +68,12 @@ def signals_of(
     )
 
 
-def offset_of(
-    signals: JointSignals, force: ContactForce, tracked: xr.Dataset, params: Params
-) -> Offset | None:
-    """The push's own clock offset, or None."""
+def clip_of(name: str, tracked: xr.Dataset) -> Clip:
+    """The object in one push's video, as the clocks need it."""
     poses = se3.from_position_quaternion(
         tracked["position_world_object"].values, tracked["quaternion_world_object"].values
     )
-    return estimate_offset(
-        signals.time,
-        signals.tip,
-        force.force,
-        force.touching,
-        tracked["time"].values,
-        poses,
-        tracked["status"].values < 2,
-        largest=params.largest_offset,
-        sigma=params.pose_sigma,
-    )
-
-
-def check_match(
-    folder: Path, names: list[str], offsets: list[Offset | None], largest: float
-) -> None:
-    """Refuse logs and videos that show different pushes, for example swapped clips.
-
-    While finger and object touch, the finger's distance to the touched face is constant on the
-    right clocks: 0.1 to 0.6 mm rms where log and video belong together, 3 mm and more where not.
-
-    Raises:
-        InputError: No clock offset makes it constant; names the pushes and the value of each.
-    """
-    wrong = {
-        name: offset.residual
-        for name, offset in zip(names, offsets, strict=True)
-        if offset is not None and offset.residual > largest
-    }
-    if wrong:
-        listed = ", ".join(f"{name} ({value * 1e3:.1f} mm)" for name, value in wrong.items())
-        raise InputError(
-            f"{folder}: while the finger touches the object, its distance to it should be constant "
-            f"within {largest * 1e3:.1f} mm rms, but no clock offset makes it so in {listed}: the "
-            "robot's log and the video show different pushes. Check whether clips or logs were "
-            "swapped; `push.largest_mismatch` in params.yaml raises the limit."
-        )
+    return Clip(name, tracked["time"].values, poses, tracked["status"].values < 2)
 
 
 def group(
@@ -197,9 +142,8 @@ def run(inputs: Inputs, params: Params) -> dict[str, xr.Dataset]:
     signals, tracked = [], []
     for push in track(session.pushes, "robot logs"):
         path = session.log(push.name)
-        log = read_robot_log(path)
+        log = read_robot_log(path, session.robot, robot)
         data = tracks[push.name].to_dataset().load()
-        check_overlap(path, log.time, data["time"].values, params.largest_offset)
         found = signals_of(session, robot, log, path, params)
         if (data["status"].values < 2).any():
             check_reach(path, found, data["position_world_object"].values)
@@ -212,13 +156,23 @@ def run(inputs: Inputs, params: Params) -> dict[str, xr.Dataset]:
         margin=params.contact_margin,
         still=params.still_time,
     )
-    own = [offset_of(s, f, d, params) for s, f, d in zip(signals, forces, tracked, strict=True)]
-    names = [push.name for push in session.pushes]
-    check_match(inputs.raw / "push", names, own, params.largest_mismatch)
-    offsets = (
-        combine(own, params.offset_floor, params.largest_offset)
-        if params.share_clock
-        else [combine([o], params.offset_floor, params.largest_offset)[0] for o in own]
+    chain = robot.chain(robot.tip(session.robot.tip).link)
+    offsets = session_offsets(
+        [
+            Log(session.log(push.name), s, f, find_pulse(s, model, chain))
+            for push, s, f in zip(session.pushes, signals, forces, strict=True)
+        ],
+        [clip_of(push.name, d) for push, d in zip(session.pushes, tracked, strict=True)],
+        session.robot.clock,
+        Settings(
+            largest=params.largest_offset,
+            mismatch=params.largest_mismatch,
+            pose_sigma=params.pose_sigma,
+            floor=params.offset_floor,
+            smoothing=params.smoothing,
+            common_std=params.common_std,
+            share=params.share_clock,
+        ),
     )
     groups = {"/": xr.Dataset(attrs=free_motion_attrs(robot, model, session.robot.tip))}
     for push, s, f, d, o in zip(session.pushes, signals, forces, tracked, offsets, strict=True):

@@ -85,9 +85,13 @@ def test_swapped_and_foreign_logs_are_refused(tmp_path: Path) -> None:
     push = made_up_push(robot)
     inputs = stage_inputs(tmp_path, session(tmp_path, robot, [push]))
     log = tmp_path / "datasets/box/raw/push/push_000/robot.csv"
+    machine = log.parent.parent / "robot.yaml"
+    text = machine.read_text()
+    machine.write_text(text + "clock: common\n")
     write_log(log, robot, push, 600.0)
     with pytest.raises(InputError, match="swapped"):
         run.run(inputs, Params())
+    machine.write_text(text)
     write_log(log, robot, push, OFFSET)
     log.write_text(log.read_text().replace("_arm_x", "_crane_x"))
     with pytest.raises(InputError, match="arm_x"):
@@ -115,5 +119,5 @@ def test_clips_swapped_within_a_session_are_refused(tmp_path: Path) -> None:
     first, second = (trees["track"][f"push_00{i}"].to_dataset() for i in (0, 1))
     swapped = {"/": xr.Dataset(), "/push_000": second, "/push_001": first}
     trees["track"] = xr.DataTree.from_dict(swapped)
-    with pytest.raises(InputError, match=r"push_000 .*push_001 .*swapped"):
+    with pytest.raises(InputError, match=r"swapped: .*push_000 fits .*push_001 .*mm"):
         run.run(stage_inputs(tmp_path, trees), Params())

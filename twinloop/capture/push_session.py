@@ -62,6 +62,8 @@ class RobotFile(LogMapping):
     """Name of the fingertip that pushes."""
     log_rate: Annotated[float, Field(gt=1.0, le=10000.0)]
     """Nominal rate of the log, Hz."""
+    clock: Literal["auto", "common", "separate"] = "auto"
+    """Whether camera and robot stamp by one clock; auto: their stamps and the motion tell."""
 
 
 @dataclass(frozen=True)

@@ -39,14 +39,32 @@ def interpolate(times: Array, poses: Array, wanted: Array) -> Array:
     return out
 
 
-def longest_contact(touching: Flags) -> slice | None:
-    """The longest run of contact; None when there is none."""
+def contact_run(touching: Flags, force: Array, around: slice | None = None) -> slice | None:
+    """The run of contact that carries the push: the hardest, not the longest.
+
+    Under a light object the force is hardly above its noise, and at rest noise makes runs too.
+
+    Args:
+        touching: (n,) whether the tip touches.
+        force: (n, 3) N.
+        around: Samples that the run must share, where the impact is known.
+
+    Returns:
+        The run, or None when there is none, or none that stands out: its mean force must be twice
+        the root mean square of what is found outside it.
+    """
     edges = np.flatnonzero(np.diff(np.concatenate([[0], touching.astype(np.int8), [0]])))
-    if len(edges) == 0:
+    size = np.linalg.norm(force, axis=1)
+    runs = [(int(a), int(b)) for a, b in edges.reshape(-1, 2)]
+    if around is not None:
+        runs = [(a, b) for a, b in runs if a < around.stop and b > around.start]
+    if not runs:
         return None
-    runs = edges.reshape(-1, 2)
-    best = runs[int(np.argmax(runs[:, 1] - runs[:, 0]))]
-    return slice(int(best[0]), int(best[1]))
+    a, b = max(runs, key=lambda r: float((size[r[0] : r[1]] ** 2).sum()))
+    rest = np.concatenate([size[:a], size[b:]])
+    if len(rest) and size[a:b].mean() < 2 * np.sqrt((rest**2).mean()):
+        return None
+    return slice(a, b)
 
 
 def face_distance(tip: Array, poses: Array, normal: Array) -> Array:
@@ -67,6 +85,8 @@ def estimate_offset(
     largest: float,
     sigma: float,
     lead: float = 0.012,
+    impact: float | None = None,
+    centre: float = 0.0,
 ) -> Offset | None:
     """Clock offset of one push, or None when nothing can be said (no contact, no motion, no track).
 
@@ -78,15 +98,24 @@ def estimate_offset(
         frame_time: (m,) s camera clock.
         poses: (m, 4, 4) T_world_object; usable: (m,) frames to trust.
         usable: (m,) whether the pose can be trusted.
-        largest: s, the offset is sought within +- this.
+        largest: s, the offset is sought within +- this of `centre`.
         sigma: m, error of a pose along the push, for the standard deviation.
+        impact: s robot clock, when the tip hit the object, where that is known.
+        centre: s, about what offset is sought.
         lead: s at either end of the contact that is left out (smoothing rounds the ends).
     """
-    contact = longest_contact(touching)
-    if contact is None or usable.sum() < 6:
+    if usable.sum() < 6:
         return None
-    times, track = frame_time[usable], poses[usable]
+    # Shifted by the centre, so that all that follows is about 0.
+    times, track = frame_time[usable] + centre, poses[usable]
     dt = float(robot_time[1] - robot_time[0])
+    around = None
+    if impact is not None:
+        first = int(np.searchsorted(robot_time, impact))
+        around = slice(first - round(0.02 / dt), first + round(0.08 / dt))
+    contact = contact_run(touching, force, around)
+    if contact is None:
+        return None
     direction = force[contact].sum(axis=0)
     direction[2] = 0.0
     if np.linalg.norm(direction) < 1e-9:
@@ -130,7 +159,7 @@ def estimate_offset(
     shape = np.exp(-0.5 * count * (cost - middle).clip(0) / noise)
     broad = float((shape * (coarse - best) ** 2).sum() / max(shape.sum(), 1e-300))
     std = max(float(np.sqrt(2 * noise / (count * curvature))), float(np.sqrt(broad)))
-    return Offset(best, min(std, largest), residual)
+    return Offset(centre + best, min(std, largest), residual)
 
 
 def huber(error: Array, limit: float) -> Array:
@@ -139,37 +168,77 @@ def huber(error: Array, limit: float) -> Array:
     return np.where(size < limit, size**2, 2 * limit * size - limit**2)
 
 
-def combine(offsets: list[Offset | None], floor: float, fallback: float) -> list[Offset]:
+def fuse(first: Offset | None, second: Offset | None) -> Offset | None:
+    """Two estimates for one push, weighted; where they disagree, by so much is the doubt larger.
+
+    The residual is the first one's, where there is one.
+    """
+    if first is None or second is None:
+        return first or second
+    weights = np.array([first.std, second.std]) ** -2.0
+    value = float(weights @ [first.value, second.value] / weights.sum())
+    apart = (first.value - second.value) / np.hypot(first.std, second.std)
+    std = float(weights.sum() ** -0.5) * max(1.0, abs(float(apart)))
+    return Offset(value, std, first.residual)
+
+
+def combine(
+    offsets: list[Offset | None],
+    floor: float,
+    fallback: float,
+    when: list[float] | None = None,
+    drift_std: float = 1e-4,
+) -> list[Offset]:
     """One offset per push, helped by the others: both clocks run on through a session.
 
-    When the pushes agree (chi square per push below 6) each gets the common weighted mean; a push
-    that disagrees keeps its own with its own doubt; one without its own gets the mean with three
-    times its doubt. `floor` s is the least standard deviation; `fallback` s stands for "unknown".
+    Pushes that agree get the common line, offset + drift (when - mean); a push that disagrees (6 in
+    chi square) keeps its own with its own doubt; one without its own gets the line with three times
+    its doubt. Where most disagree (each video starts a clock of its own), each keeps its own.
+
+    Args:
+        offsets: Of each push, None where nothing is known.
+        floor: s, the least standard deviation.
+        fallback: s, stands for "unknown".
+        when: s, robot clock, middle of each push; None: all at once, no drift.
+        drift_std: Prior standard deviation of the drift, s/s: quartz does better.
     """
-    known = [o for o in offsets if o is not None]
+    known = [i for i, o in enumerate(offsets) if o is not None]
     if not known:
         return [Offset(0.0, fallback, float("nan")) for _ in offsets]
-    values = np.array([o.value for o in known])
-    stds = np.sqrt(np.array([o.std for o in known]) ** 2 + floor**2)
-    centre = float(np.median(values))
-    for _ in range(5):
-        off = np.abs(values - centre) / stds
+    at = np.zeros(len(offsets)) if when is None else np.asarray(when, dtype=np.float64)
+    at = at - at[known].mean()
+    found = [o for o in offsets if o is not None]
+    values = np.array([o.value for o in found])
+    stds = np.sqrt(np.array([o.std for o in found]) ** 2 + floor**2)
+    rows = np.stack([np.ones(len(known)), at[known]], axis=1)
+    middle = float(np.median(values))
+    line = np.array([0.0, 0.0])
+    prior = np.diag([0.0, drift_std**-2])
+    for _ in range(20):
+        off = np.abs(values - middle - rows @ line) / stds
         weight = np.minimum(1.0, 2.0 / np.maximum(off, 1e-9)) / stds**2
-        centre = float((weight * values).sum() / weight.sum())
-    spread = np.sqrt(
-        max(
-            1.0,
-            float((weight * (values - centre) ** 2).mean() / weight.mean())
-            * float(np.mean(1 / stds**2)),
-        )
-    )
-    common = float(np.sqrt(1 / weight.sum()) * spread)
+        information = rows.T @ (rows * weight[:, None]) + prior
+        line = np.linalg.solve(information, rows.T @ (weight * (values - middle)))
+    error = values - middle - rows @ line
+    spread = max(1.0, float((weight * error**2).mean()))
+    covariance = np.linalg.inv(information) * spread
+    common = middle + line[0] + line[1] * at
+    doubt = np.sqrt(covariance[0, 0] + covariance[1, 1] * at**2 + 2 * covariance[0, 1] * at)
+    fits = np.abs(error) < np.sqrt(6.0) * np.hypot(stds, doubt[known])
+    if fits.mean() < 0.5:
+        return [
+            Offset(0.0, fallback, float("nan"))
+            if o is None
+            else Offset(o.value, max(o.std, floor), o.residual)
+            for o in offsets
+        ]
+    agrees = dict(zip(known, fits, strict=True))
     out = []
-    for o in offsets:
+    for i, o in enumerate(offsets):
         if o is None:
-            out.append(Offset(centre, 3 * max(common, floor), float("nan")))
-        elif abs(o.value - centre) < np.sqrt(6.0) * np.hypot(o.std, floor + common):
-            out.append(Offset(centre, max(common, floor), o.residual))
+            out.append(Offset(float(common[i]), 3 * max(float(doubt[i]), floor), float("nan")))
+        elif agrees[i]:
+            out.append(Offset(float(common[i]), max(float(doubt[i]), floor), o.residual))
         else:
             out.append(Offset(o.value, max(o.std, floor), o.residual))
     return out
