@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import cv2
 import numpy as np
+from scipy.stats import spearmanr
 
+from tests.realdata import folder
+from twinloop.capture.photos import Photos
 from twinloop.capture.select import (
     best_in_bins,
     coverage,
@@ -71,3 +77,14 @@ def test_viewpoints_are_spread() -> None:
     assert (np.diff(keep) > 0).all()
     assert (coverage(positions[keep], np.zeros(3), 6) > 0).all()
     assert spread_viewpoints(positions[:3], np.zeros(3), np.ones(3), 12).tolist() == [0, 1, 2]
+
+
+def test_sharpness_ranks_real_frames_as_another_program_did() -> None:
+    """The 50 fox frames come with the sharpness that their own project measured."""
+    fox = folder("fox")
+    frames = json.loads((fox / "transforms.json").read_text())["frames"]
+    theirs = {Path(f["file_path"]).name: f["sharpness"] for f in frames}
+    photos = Photos(fox / "images")
+    ours = [sharpness(p.image) for p in photos.read(pixels="grey")]
+    assert len(ours) == 50
+    assert spearmanr(ours, [theirs[name] for name in photos.names])[0] >= 0.99

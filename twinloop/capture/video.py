@@ -67,6 +67,7 @@ def probe_video(path: Path) -> VideoInfo:
         first = next(container.decode(stream), None)
         if first is None:
             raise InputError(f"{path}: no frame can be decoded; the video is empty or truncated.")
+        _check_not_mirrored(first, path)
         rotation = _rotation(first, path)
         width, height = first.width, first.height
         if rotation in (90, 270):
@@ -335,6 +336,20 @@ def _counted(path: Path, wanted: Sequence[int], count: int) -> Iterator[tuple[in
 
 def _rotation(frame: Any, path: Path) -> int:
     """Quarter turns of the display matrix, degrees counter-clockwise."""
+    rotation = int(frame.rotation) % 360
+    if rotation % 90:
+        raise InputError(
+            f"{path}: rotation metadata is {rotation} deg; only multiples of 90 are understood."
+        )
+    return rotation
+
+
+def _check_not_mirrored(frame: Any, path: Path) -> None:
+    """Refuse a display matrix that is no rotation.
+
+    For the first frame alone: PyAV keeps a frame whose side data were looked at until the garbage
+    collector finds it, and memory must not grow with the video.
+    """
     matrix = frame.side_data.get("DISPLAYMATRIX")
     if matrix is not None and len(bytes(matrix)) == 36:
         a, b, _, c, d, *_ = struct.unpack("<9i", bytes(matrix))
@@ -343,9 +358,3 @@ def _rotation(frame: Any, path: Path) -> int:
                 f"{path}: its display matrix mirrors the picture, and a mirrored world has no "
                 "geometry. Turn mirroring off (front cameras) and film again."
             )
-    rotation = int(frame.rotation) % 360
-    if rotation % 90:
-        raise InputError(
-            f"{path}: rotation metadata is {rotation} deg; only multiples of 90 are understood."
-        )
-    return rotation
