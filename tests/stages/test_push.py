@@ -121,3 +121,61 @@ def test_clips_swapped_within_a_session_are_refused(tmp_path: Path) -> None:
     trees["track"] = xr.DataTree.from_dict(swapped)
     with pytest.raises(InputError, match=r"swapped: .*push_000 fits .*push_001 .*mm"):
         run.run(stage_inputs(tmp_path, trees), Params())
+
+
+def test_clocks_of_different_epochs(tmp_path: Path) -> None:
+    """A robot that counts from elsewhere is aligned by the push itself, within 3 ms."""
+    robot = RobotModel.load("twinhand")
+    pushes = [made_up_push(robot, 0), made_up_push(robot, 1, speed=0.15)]
+    trees = session(tmp_path, robot, pushes)
+    for i, push in enumerate(pushes):
+        folder = tmp_path / f"datasets/box/raw/push/push_00{i}"
+        write_log(folder / "robot.csv", robot, push, 600.0 + OFFSET)
+    groups = run.run(stage_inputs(tmp_path, trees), Params())
+    for i in range(2):
+        found = float(groups[f"/push_00{i}"]["clock_offset"])
+        assert found == pytest.approx(600.0 + OFFSET, abs=0.003)
+
+
+def test_logs_swapped_by_their_stamps_are_named(tmp_path: Path) -> None:
+    """Clocks are common, but each log runs while the other clip was filmed."""
+    robot = RobotModel.load("twinhand")
+    pushes = [made_up_push(robot, 0), made_up_push(robot, 1)]
+    trees = session(tmp_path, robot, pushes)
+    second = trees["track"]["push_001"].to_dataset()
+    second["time"] = second["time"] + 50.0
+    first = trees["track"]["push_000"].to_dataset()
+    both = {"/": xr.Dataset(), "/push_000": first, "/push_001": second}
+    trees["track"] = xr.DataTree.from_dict(both)
+    folder = tmp_path / "datasets/box/raw/push"
+    write_log(folder / "push_000/robot.csv", robot, pushes[0], 50.0)
+    write_log(folder / "push_001/robot.csv", robot, pushes[1], 0.0)
+    with pytest.raises(InputError, match=r"push_000.*at the time of push_001.*swapped"):
+        run.run(stage_inputs(tmp_path, trees), Params())
+
+
+def test_common_clocks_are_verified(tmp_path: Path) -> None:
+    """Declared common: 0 with its deviation where the motion agrees, refused where 43 ms off."""
+    robot = RobotModel.load("twinhand")
+    push = made_up_push(robot)
+    inputs = stage_inputs(tmp_path, session(tmp_path, robot, [push]))
+    folder = tmp_path / "datasets/box/raw/push"
+    machine = folder / "robot.yaml"
+    machine.write_text(machine.read_text() + "clock: common\n")
+    with pytest.raises(InputError, match=r"clock: common.*4\d\.\d \+- .* ms"):
+        run.run(inputs, Params())
+    write_log(folder / "push_000/robot.csv", robot, push, 0.0)
+    group = run.run(inputs, Params())["/push_000"]
+    assert float(group["clock_offset"]) == 0.0
+    assert float(group["clock_offset_std"]) == pytest.approx(Params().common_std)
+
+
+def test_base_in_millimetres_is_told(tmp_path: Path) -> None:
+    """A base that stands 500 m away: the tip never comes near the object."""
+    robot = RobotModel.load("twinhand")
+    inputs = stage_inputs(tmp_path, session(tmp_path, robot, [made_up_push(robot)]))
+    machine = tmp_path / "datasets/box/raw/push/robot.yaml"
+    base = "T_world_base: {position: [500, 0, 0], quaternion_wxyz: [1, 0, 0, 0]}\n"
+    machine.write_text(machine.read_text() + base)
+    with pytest.raises(InputError, match=r"nearer to the object than .* m.*T_world_base"):
+        run.run(inputs, Params())

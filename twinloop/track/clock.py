@@ -225,7 +225,7 @@ def combine(
     common = middle + line[0] + line[1] * at
     doubt = np.sqrt(covariance[0, 0] + covariance[1, 1] * at**2 + 2 * covariance[0, 1] * at)
     fits = np.abs(error) < np.sqrt(6.0) * np.hypot(stds, doubt[known])
-    if fits.mean() < 0.5:
+    if float(np.median(np.abs(error) / stds)) > 3.0:
         return [
             Offset(0.0, fallback, float("nan"))
             if o is None
