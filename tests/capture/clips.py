@@ -37,6 +37,7 @@ def write_counted(
     times: Sequence[float] | None = None,
     mux: dict[str, str] | None = None,
     tags: dict[str, str] | None = None,
+    size: tuple[int, int] = (64, 48),
 ) -> None:
     """Write grey frames that count up; the first ``cut`` are hidden by an edit list."""
     mux = dict(mux or {})
@@ -46,14 +47,14 @@ def write_counted(
     with av.open(str(path), "w", options=mux) as container:
         container.metadata.update(tags or {})
         stream = container.add_stream(codec, rate=30)
-        stream.width, stream.height, stream.pix_fmt = 64, 48, pixels
+        stream.width, stream.height, stream.pix_fmt = *size, pixels
         stream.time_base = stream.codec_context.time_base = BASE
         stream.codec_context.gop_size = gop
         fast = {"preset": "veryfast", "crf": "12"} if codec.startswith("libx26") else {}
         stream.options = {**fast, **QUIET.get(codec, {}), **(options or {})}
         packets = []
         for i in range(frames):
-            image = np.full((48, 64, 3), level(i), np.uint8)
+            image = np.full((size[1], size[0], 3), level(i), np.uint8)
             frame = av.VideoFrame.from_ndarray(image, format="rgb24")
             frame.pts = i * STEP if times is None else round(times[i] / BASE)
             frame.time_base = BASE

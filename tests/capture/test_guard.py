@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +12,7 @@ from PIL import Image
 
 from tests.capture.clips import write_counted
 from twinloop.capture import guard
-from twinloop.capture.guard import check_decodes, timed
+from twinloop.capture.guard import check_decodes
 from twinloop.errors import InputError, MachineError
 
 FAKE = "tests.capture.decoders:decode"
@@ -73,18 +70,3 @@ def test_a_child_that_cannot_start_is_no_fault_of_the_file(tmp_path: Path) -> No
     """A decoder that does not exist is the machine's fault."""
     with pytest.raises(MachineError, match="before the first file"):
         check_decodes([tmp_path / "v.mp4"], decoder="tests.capture.no_such:decode")
-
-
-def test_a_picture_that_takes_too_long() -> None:
-    """Quick ones pass, the slow one is counted."""
-
-    def slow() -> Iterator[int]:
-        yield from range(2)
-        time.sleep(0.2)
-        yield 2
-
-    passed = timed(slow(), Path("v.mp4"), seconds=0.1)
-    assert list(itertools.islice(passed, 2)) == [0, 1]
-    with pytest.raises(InputError, match=r"v\.mp4: picture 2 "):
-        next(passed)
-    assert list(timed(iter("ab"), Path("v.mp4"))) == ["a", "b"]

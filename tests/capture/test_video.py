@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import struct
 import warnings
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import av
 import numpy as np
+import psutil
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -328,6 +330,24 @@ def test_hdr_white_becomes_nearly_white(
     np.testing.assert_allclose(grey[:3], [0, white, 255], atol=1.5)
     assert abs(float(grey[3]) - image[3] @ [0.299, 0.587, 0.114]) < 10
     assert any("to sRGB" in note for note in video.notes)
+
+
+def test_frames_are_let_go(tmp_path: Path) -> None:
+    """Without the garbage collector's help, memory stays flat: 70 frames of 3 MB each."""
+    write_counted(tmp_path / "v.mp4", 70, size=(1920, 1088))
+    video = Video(tmp_path / "v.mp4")
+    process = psutil.Process()
+    gc.collect()
+    gc.disable()
+    try:
+        frames = video.read(pixels="grey")
+        for _ in range(20):
+            next(frames)
+        before = process.memory_info().rss
+        assert sum(1 for _ in frames) == 50
+        assert process.memory_info().rss - before < 60e6
+    finally:
+        gc.enable()
 
 
 def test_alpha_is_dropped_not_blended(tmp_path: Path) -> None:

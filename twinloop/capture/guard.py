@@ -14,10 +14,8 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeVar
 
 from twinloop.errors import InputError, MachineError, TwinloopError
 
@@ -25,12 +23,8 @@ FIRST_FRAMES = 3
 """Frames of a video that the child decodes."""
 SAMPLE = 8
 """Most pictures of a folder whose pixels the child decodes; of all others it reads the header."""
-SLOWEST = 30.0
-"""Longest time that one picture may take to decode, s."""
 DECODER = "twinloop.capture.guard:decode"
 """Function that the child calls with each path and whether to decode pixels."""
-
-Item = TypeVar("Item")
 
 
 def check_decodes(
@@ -119,27 +113,6 @@ def _judge(
         f"{paths[begun[-1]]}: {what}. The file is damaged or forged; copy it again from the "
         "camera, or leave it out."
     )
-
-
-def timed(items: Iterator[Item], path: Path, seconds: float = SLOWEST) -> Iterator[Item]:
-    """Pass decoded pictures on while each takes at most ``seconds`` to come.
-
-    Raises:
-        InputError: One took longer; names the file and the picture's number in the row.
-    """
-    for number in itertools.count():
-        started = time.monotonic()
-        try:
-            item = next(items)
-        except StopIteration:
-            return
-        took = time.monotonic() - started
-        if took > seconds:
-            raise InputError(
-                f"{path}: picture {number} of those read took {took:.0f} s to decode, at most "
-                f"{seconds:g} s are accepted. The file is damaged, or the machine is overloaded."
-            )
-        yield item
 
 
 def decode(path: Path, pixels: bool) -> None:

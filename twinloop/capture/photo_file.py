@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 
 from PIL import Image
 
-from twinloop.capture.video_file import check_size
+from twinloop.capture.limits import check_size
 from twinloop.errors import InputError
 from twinloop.extras import require
 

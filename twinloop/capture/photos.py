@@ -16,7 +16,7 @@ from PIL import Image, ImageCms
 
 from twinloop.capture.files import list_files
 from twinloop.capture.focal import focal_of_photo
-from twinloop.capture.guard import timed
+from twinloop.capture.limits import timed
 from twinloop.capture.photo_file import (
     SUFFIXES,
     check_whole,

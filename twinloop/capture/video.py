@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from twinloop.capture import hdr
 from twinloop.capture.focal import focal_of_video
-from twinloop.capture.guard import timed
+from twinloop.capture.limits import timed
 from twinloop.capture.pictures import Picture
 from twinloop.capture.video_file import Stamps, opened, read_stamps
 from twinloop.capture.warning import CaptureWarning
@@ -312,7 +312,13 @@ def _matched(
                 except av.error.FFmpegError:
                     return
                 frames = container.decode(stream)
-            frame = next((f for f in frames if f.pts is None or f.pts >= ticks[index]), None)
+            try:
+                frame = next((f for f in frames if f.pts is None or f.pts >= ticks[index]), None)
+            except av.error.FFmpegError as error:
+                raise InputError(
+                    f"{path}: frame {index} of {len(ticks)} cannot be decoded, or one that it "
+                    f"needs ({error.strerror}); the file is damaged. Copy it again from the camera."
+                ) from error
             if frame is None or frame.pts != ticks[index]:
                 return
             at = index

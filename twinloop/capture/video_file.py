@@ -20,11 +20,10 @@ import av
 import numpy as np
 from numpy.typing import NDArray
 
+from twinloop.capture.limits import MAX_PIXELS, check_size
 from twinloop.capture.warning import CaptureWarning
 from twinloop.errors import InputError
 
-MAX_PIXELS = 64_000_000
-"""Largest picture that is decoded: a header may claim anything."""
 FORMATS = (
     "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,mpegts,mpeg,mpegvideo,h264,hevc,ivf,asf,flv,ogg,"
     "mjpeg,dv,yuv4mpegpipe,nut,mxf,wav"
@@ -61,6 +60,7 @@ class _Packets:
     unstamped: bool = False
     undated: bool = False
     hidden: int = 0
+    damaged: int = 0
 
 
 @contextmanager
@@ -111,18 +111,6 @@ def opened(path: Path) -> Iterator[Any]:
         ) from error
 
 
-def check_size(path: Path, width: int, height: int) -> None:
-    """Refuse a picture of more than ``MAX_PIXELS``, before any of it is decoded.
-
-    Raises:
-        InputError: Too large, or empty.
-    """
-    if width <= 0 or height <= 0 or width * height > MAX_PIXELS:
-        raise InputError(
-            f"{path}: the header says {width} x {height} px; 1 to {MAX_PIXELS} pixels are accepted."
-        )
-
-
 def read_stamps(path: Path) -> Stamps:
     """List the frames of a video.
 
@@ -139,6 +127,8 @@ def read_stamps(path: Path) -> Stamps:
     notes = []
     if packets.hidden:
         notes.append(f"{packets.hidden} packets outside the edit list (a trimmed clip) left out.")
+    if packets.damaged:
+        notes.append(f"{packets.damaged} of {len(packets.pts)} packets are damaged.")
     stamps = list(packets.pts)
     in_order = _faulty_steps(stamps) == 0
     count = SAMPLE_IN_ORDER if in_order else SAMPLE_REORDERED
@@ -173,11 +163,12 @@ def read_stamps(path: Path) -> Stamps:
 
 def _demux(path: Path, container: Any, stream: Any) -> _Packets:
     packets = _Packets()
-    damaged = 0
+    torn = False
     for packet in container.demux(stream):
         if not packet.size:
             continue
-        damaged += packet.is_corrupt
+        torn = bool(packet.is_corrupt)
+        packets.damaged += torn
         pts, dts = packet.pts, packet.dts
         if pts is not None:
             packets.end = max(packets.end, pts + (packet.duration or 0))
@@ -192,10 +183,10 @@ def _demux(path: Path, container: Any, stream: Any) -> _Packets:
         packets.dts.append(0 if dts is None else dts)
     if not packets.pts:
         raise InputError(f"{path}: holds no video packets; the video is empty or truncated.")
-    if damaged:
+    if torn:
         raise InputError(
-            f"{path}: {damaged} of {len(packets.pts)} packets are cut or damaged; the file is "
-            "truncated. Copy it again from the camera."
+            f"{path}: the last of {len(packets.pts)} packets is cut; the file is truncated. Copy "
+            "it again from the camera."
         )
     if not packets.unstamped:
         _check_complete(path, container, stream, packets)
