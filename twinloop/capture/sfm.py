@@ -217,37 +217,30 @@ def _fit_lens(model: Any, settings: SfmSettings) -> tuple[Any, Camera, Array, st
     """
     with quiet() as pycolmap:
         if model.num_reg_images() >= MANY:
-            start = pycolmap.Reconstruction(model)
-            f, cx, cy, k = start.camera(1).params
-            start.camera(1).model = pycolmap.CameraModelId.OPENCV
-            start.camera(1).params = [f, f, cx, cy, k, 0, 0, 0]
-            solve(start, settings, "fixed centre")
-            for lens, said in (
-                ("free", "All eight numbers of the lens were refined"),
-                ("fixed centre", "The principal point is not determined and stays in the middle"),
-            ):
-                trial = pycolmap.Reconstruction(start)
-                covariance = solve(trial, settings, lens)
-                camera = from_colmap(trial.camera(1))
-                if covariance is not None and sound_lens(camera):
-                    std = np.full(9, np.nan)
-                    numbers = np.arange(8) if lens == "free" else np.array([0, 1, 4, 5, 6, 7])
-                    std[numbers] = np.sqrt(np.maximum(np.diag(covariance), 0))
-                    worst = np.nanmax(std[2:4]) if lens == "free" else 0.0
-                    rms = trial.compute_mean_reprojection_error()
-                    if worst * rms <= CENTRE_STD * max(camera.width, camera.height):
-                        return trial, camera, std, f"{said} (OPENCV model)."
+            trial = pycolmap.Reconstruction(model)
+            f, cx, cy, k = trial.camera(1).params
+            trial.camera(1).model = pycolmap.CameraModelId.OPENCV
+            trial.camera(1).params = [f, f, cx, cy, k, 0, 0, 0]
+            covariance = solve(trial, settings, "free")
+            camera = from_colmap(trial.camera(1))
+            if covariance is not None and sound_lens(camera):
+                std = np.full(9, np.nan)
+                std[:8] = np.sqrt(np.maximum(np.diag(covariance), 0))
+                # Tangential distortion is told from the principal point only where both are.
+                worst = std[2:4].max() * trial.compute_mean_reprojection_error()
+                if worst <= CENTRE_STD * max(camera.width, camera.height):
+                    said = "All eight numbers of the lens were refined (OPENCV model)."
+                    return trial, camera, std, said
         covariance = solve(model, settings, "fixed centre")
         std = np.full(9, np.nan)
         if covariance is not None:
             std[[0, 4]] = np.sqrt(np.maximum(np.diag(covariance), 0))
             std[1] = std[0]
-    return (
-        model,
-        from_colmap(model.camera(1)),
-        std,
-        "The pictures determine one focal length and one radial number only (SIMPLE_RADIAL model).",
-    )
+        said = (
+            "The pictures determine one focal length and one radial number of the lens; the "
+            "principal point stays in the middle (SIMPLE_RADIAL model)."
+        )
+        return model, from_colmap(model.camera(1)), std, said
 
 
 def sound_lens(camera: Camera) -> bool:

@@ -180,15 +180,14 @@ def _features(
     keypoints, descriptors = extractor.extract(
         pycolmap.Bitmap.from_array(np.ascontiguousarray(grey))
     )
-    points = np.asarray(pycolmap.keypoints_to_matrix(keypoints), np.float32).reshape(
-        len(keypoints), -1
-    )
-    data = np.asarray(descriptors.data, np.uint8).reshape(len(points), -1)
-    if len(points):
-        points[:, :2] -= 0.5
-    column = np.clip(np.rint(points[:, 0]).astype(int), 0, size[0] - 1) if len(points) else []
-    row = np.clip(np.rint(points[:, 1]).astype(int), 0, size[1] - 1) if len(points) else []
-    colour = small[row, column] if len(points) else np.zeros((0, 3), np.uint8)
+    if len(keypoints):
+        points = np.array(pycolmap.keypoints_to_matrix(keypoints), np.float32)
+        data = np.asarray(descriptors.data, np.uint8)
+    else:
+        points, data = np.zeros((0, 4), np.float32), np.zeros((0, 128), np.uint8)
+    points[:, :2] -= 0.5
+    column, row = np.clip(np.rint(points[:, :2]).astype(int), 0, np.array(size) - 1).T
+    colour = small[row, column]
     colours = np.repeat(colour[:, None], 3, axis=1) if colour.ndim == 1 else colour
     shrink = THUMB / max(size)
     thumb = cv2.resize(
@@ -197,7 +196,7 @@ def _features(
         interpolation=cv2.INTER_AREA,
     )
     features = Features(points, data, colours, np.asarray(thumb, np.uint8))
-    if mask is None or not len(points):
+    if mask is None:
         return features
     allowed = cv2.resize(mask, size, interpolation=cv2.INTER_NEAREST)
     return features.only(allowed[row, column] > 127)
