@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 
+import cv2
 import numpy as np
 import pytest
 
+from tests import realdata
 from tests.capture.robot_views import CAMERA
 from tests.capture.scene import grid_board
-from twinloop.capture.board import Board, Detections, Pose
+from twinloop.capture.board import Board, Detections, Pose, Tag, detect_tags
+from twinloop.capture.projection import Camera
 from twinloop.capture.scale import (
     MODEL_STD,
     Clicks,
@@ -20,8 +24,9 @@ from twinloop.capture.scale import (
     from_distance,
     reconcile,
 )
-from twinloop.capture.scale_depth import from_depth
+from twinloop.capture.scale_depth import SENSOR_STD, from_depth
 from twinloop.capture.scale_robot import from_robot_poses
+from twinloop.capture.triangulate import Sighting, triangulate
 from twinloop.errors import InputError
 from twinloop.geometry import se3
 from twinloop.geometry.camera import look_at
@@ -290,7 +295,7 @@ def test_depth_gives_the_scale() -> None:
     shown = {i: m for i, m in maps.items() if i != 4}
     frame = from_depth(shown.get, case.to_model(points), case.T_model_camera, [CAMERA] * 20)
     assert frame.scale == pytest.approx(case.scale, rel=1e-2)
-    assert MODEL_STD < frame.scale_std < 1e-2
+    assert SENSOR_STD < frame.scale_std < 1.5e-2
     exact, points, maps = depth_case()
     frame = from_depth(maps.get, exact.to_model(points), exact.T_model_camera, [CAMERA] * 20)
     assert frame.scale == pytest.approx(exact.scale, rel=1e-3)
@@ -312,6 +317,58 @@ def test_depth_in_millimetres_is_refused_with_both_numbers() -> None:
         from_depth(lambda i: None, *given)
     with pytest.raises(InputError, match="scatter"):
         from_depth(lambda i: maps[i] * (1 + 0.2 * (i % 5)), *given)
+
+
+def test_a_known_length_on_real_pictures() -> None:
+    """RealSense pictures with poses by ViSP: printed tags of 95.5 mm give the scale to 1 %.
+
+    The depth pictures agree within their sensor's error.
+    """
+    folder = realdata.folder("rbt") / "sequence"
+    poses = np.linalg.inv(json.loads((folder / "apriltag_data.json").read_text())["grid"])
+    lens = json.loads((folder / "cam.json").read_text())
+    camera = Camera(np.array([lens[k] for k in ("px", "py", "u0", "v0")]), np.zeros(5), 640, 480)
+    any_tag = Board(
+        tags=tuple(
+            Tag(id=i, size=0.03, centre=(0.1 * (i % 25), 0.1 * (i // 25))) for i in range(587)
+        )
+    )
+    seen: dict[int, list[tuple[int, np.ndarray]]] = {}
+    pictures = range(0, 99, 10)
+    for i in pictures:
+        grey = np.asarray(
+            cv2.imread(str(folder / f"color_image_{i:04d}.jpg"), cv2.IMREAD_GRAYSCALE), np.uint8
+        )
+        found = detect_tags(grey, any_tag)
+        for tag, quad in zip(found.ids.tolist(), found.corners, strict=True):
+            seen.setdefault(tag, []).append((i, quad))
+    distances, points, rows = [], [], []
+    for tag in sorted(seen, key=lambda t: (-len(seen[t]), t))[:6]:
+        numbers = np.array([i for i, _ in seen[tag]])
+        corners = [Clicks(numbers, np.array([q[k] for _, q in seen[tag]])) for k in range(4)]
+        distances += [
+            Distance((corners[0], corners[2]), 0.0955 * 2**0.5),
+            Distance((corners[1], corners[3]), 0.0955 * 2**0.5),
+        ]
+        for corner in corners:
+            rays = [
+                Sighting(p, camera, poses[i])
+                for i, p in zip(corner.pictures, corner.pixels, strict=True)
+            ]
+            point = triangulate(rays, 0.5)
+            assert point is not None
+            rows += [(i, len(points)) for i in numbers]
+            points.append(point.point)
+    frame = from_distance(distances, poses, [camera] * 99)
+    assert frame.scale == pytest.approx(1.0, rel=0.01)
+
+    def depth(i: int) -> np.ndarray | None:
+        path = str(folder / f"depth_image_{i:04d}.png")
+        return np.asarray(cv2.imread(path, cv2.IMREAD_UNCHANGED), float) * 1e-3
+
+    by_depth = from_depth(depth, np.array(points), poses, [camera] * 99, tuple(np.array(rows).T))
+    assert by_depth.scale == pytest.approx(1.0, rel=3 * SENSOR_STD)
+    assert reconcile([frame, by_depth]).source == "distance"
 
 
 def test_sources_that_contradict_each_other_are_both_named() -> None:

@@ -20,6 +20,9 @@ Indices = NDArray[np.int64]
 FEWEST_POINTS = 8
 """Points with depth that a picture needs."""
 FEWEST_PICTURES = 3
+SENSOR_STD = 0.01
+"""Error that all depths of a sensor share, as a share of them (a RealSense read 1.7 % more than the
+tags of a measured board said); part of the uncertainty, because the scatter does not show it."""
 STEEP = 0.02
 """Where neighbouring depths differ by more than this share there is an edge: not used."""
 BOOTSTRAPS = 1000
@@ -33,12 +36,14 @@ def from_depth(
     T_model_camera: Array,
     cameras: Sequence[Camera],
     seen: tuple[Indices, Indices] | None = None,
+    sensor_std: float = SENSOR_STD,
     seed: int = 0,
 ) -> MetricFrame:
     """Scale by depth pictures; the world keeps the model's axes.
 
     Each picture gives the median ratio of measured to modelled depth over the points it sees; the
-    scale is the median of the pictures, its uncertainty a bootstrap over them.
+    scale is the pictures' robust mean, its uncertainty a bootstrap over them and what a
+    sensor's depths are wrong by together.
 
     Args:
         depth: Depth (rows, columns) m of a picture, NaN or 0 where unknown; None without one.
@@ -47,6 +52,7 @@ def from_depth(
         cameras: Lens of each picture (n,).
         seen: Picture and point of each observation (k,), (k,): only these are compared; without,
             every point in a picture's frame is, hidden ones too.
+        sensor_std: Relative error that all depths share.
         seed: Seed of the bootstrap.
 
     Raises:
@@ -73,8 +79,7 @@ def from_depth(
         )
     _require_metres(float(np.median(depths)))
     values = np.array(ratios)
-    middle = float(np.median(values))
-    spread = 1.4826 * float(np.median(np.abs(values - middle)))
+    spread = 1.4826 * float(np.median(np.abs(values - np.median(values))))
     if spread > LARGEST_SPREAD:
         raise InputError(
             f"depth: the scales by single pictures scatter by {100 * spread:.0f} %, at most "
@@ -82,18 +87,25 @@ def from_depth(
             "pictures, and do they hold depth along the optical axis?"
         )
     rng = np.random.default_rng(seed)
-    draws = np.median(values[rng.integers(0, len(values), (BOOTSTRAPS, len(values)))], axis=1)
-    std = float(np.hypot(draws.std(), MODEL_STD))
+    draws = _centre(values[rng.integers(0, len(values), (BOOTSTRAPS, len(values)))])
+    std = float(np.linalg.norm([draws.std(), MODEL_STD, sensor_std]))
     return MetricFrame(
-        float(np.exp(middle)),
+        float(np.exp(_centre(values))),
         std,
         np.eye(4),
         "depth",
         (
-            f"Depth in {len(values)} pictures gives the scale, known to {100 * std:.2f} % by their "
-            "scatter; an error that all depths share would not show.",
+            f"Depth in {len(values)} pictures gives the scale to {100 * std:.1f} %: by their "
+            f"scatter {100 * draws.std():.2f} %, by what all depths share {100 * sensor_std:g} %.",
         ),
     )
+
+
+def _centre(values: Array) -> Array:
+    """Mean along the last axis, outliers drawn in to three robust deviations of the median."""
+    median = np.median(values, axis=-1, keepdims=True)
+    reach = 3 * 1.4826 * np.median(np.abs(values - median), axis=-1, keepdims=True)
+    return np.asarray(np.clip(values, median - reach, median + reach).mean(axis=-1))
 
 
 def _require_metres(distance: float) -> None:
