@@ -45,6 +45,12 @@ def plots(tree: xr.DataTree, inputs: Inputs, params: Params) -> dict[str, Figure
     return {"force": force_curves(tree), "tip": tip_curves(tree)}
 
 
+def since_start(data: xr.Dataset) -> np.ndarray:
+    """Robot time (n,) s from the log's first sample: a log in Unix time fits no axis."""
+    time = data["robot_time"].values
+    return np.asarray(time - time[0])
+
+
 def force_curves(tree: xr.DataTree) -> Figure:
     """Contact force of each push over the robot's clock."""
     names = pushes(tree)
@@ -58,7 +64,8 @@ def force_curves(tree: xr.DataTree) -> Figure:
     )
     for axis, name in zip(axes, names, strict=False):
         data = tree[name].to_dataset()
-        t, force = data["robot_time"].values, data["contact_force"].values
+        t = since_start(data)
+        force = data["contact_force"].values
         std = data["contact_force_std"].values
         for k, colour in enumerate(("tab:red", "tab:green", "tab:blue")):
             axis.plot(t, force[:, k], color=colour, lw=1, label=f"f{'xyz'[k]}")
@@ -70,7 +77,7 @@ def force_curves(tree: xr.DataTree) -> Figure:
     for axis in axes[len(names) :]:
         axis.set_axis_off()
     axes[0].legend(fontsize=7, ncol=3)
-    axes[len(names) - 1].set_xlabel("robot time, s", fontsize=8)
+    axes[len(names) - 1].set_xlabel("robot time since the log began, s", fontsize=8)
     return figure
 
 
@@ -91,16 +98,15 @@ def tip_curves(tree: xr.DataTree) -> Figure:
         direction = force[np.argmax(np.linalg.norm(force, axis=1))] * np.array([1.0, 1.0, 0.0])
         direction = direction / max(float(np.linalg.norm(direction)), 1e-12)
         tip, place = data["tip_position"].values, data["position_world_object"].values
-        frame_time = data["frame_time"].values + float(data["clock_offset"])
+        start = float(data["robot_time"][0])
+        frame_time = data["frame_time"].values + float(data["clock_offset"]) - start
         lost = data["status"].values == 2
         moved = np.where(lost, np.nan, 1e3 * (place - place[0]) @ direction)
         size, std = (
             np.linalg.norm(data[n].values, axis=1) for n in ("contact_force", "contact_force_std")
         )
         first = int(np.argmax(size > 3 * std))
-        axis.plot(
-            data["robot_time"].values, 1e3 * (tip - tip[first]) @ direction, "k", lw=1, label="tip"
-        )
+        axis.plot(since_start(data), 1e3 * (tip - tip[first]) @ direction, "k", lw=1, label="tip")
         axis.plot(frame_time, moved, "o", ms=2, color="tab:orange", label="object")
         offset, std = 1e3 * float(data["clock_offset"]), 1e3 * float(data["clock_offset_std"])
         axis.set_title(f"{name}: clock offset {offset:.1f} ± {std:.1f} ms", fontsize=8, loc="left")
@@ -109,5 +115,5 @@ def tip_curves(tree: xr.DataTree) -> Figure:
     for axis in axes[len(names) :]:
         axis.set_axis_off()
     axes[0].legend(fontsize=7)
-    axes[len(names) - 1].set_xlabel("robot time, s", fontsize=8)
+    axes[len(names) - 1].set_xlabel("robot time since the log began, s", fontsize=8)
     return figure
