@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import cv2
 import numpy as np
@@ -39,6 +39,16 @@ def compare(image: Images, mosaic: Mosaic, intrinsics: Array, T_camera_board: Ar
     over = np.maximum(cv2.subtract(image, high), cv2.subtract(low, image)).astype(np.float64)
     spread = np.log(cv2.subtract(high, low).astype(np.float64) + 8.0).sum(axis=2)
     return Evidence(table, np.sqrt((over**2).mean(axis=2)), spread, known)
+
+
+def blank(evidence: Evidence) -> Evidence:
+    """The same frame with nothing known of the table."""
+    return replace(
+        evidence,
+        difference=np.zeros_like(evidence.difference),
+        log_range=np.zeros_like(evidence.log_range),
+        known=np.zeros_like(evidence.known),
+    )
 
 
 def ternary(evidence: Evidence, sigma: float) -> Images:
@@ -100,6 +110,12 @@ def dilate(mask: Images, radius: int) -> Images:
     """Grow a mask by ``radius`` px."""
     kernel = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (2 * radius + 1, 2 * radius + 1))
     return np.asarray(cv2.dilate(mask, kernel), np.uint8)
+
+
+def erode(mask: Images, radius: int) -> Images:
+    """Shrink a mask by ``radius`` px."""
+    kernel = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (2 * radius + 1, 2 * radius + 1))
+    return np.asarray(cv2.erode(mask, kernel), np.uint8)
 
 
 def opened(mask: Images) -> Images:

@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import cv2
@@ -22,13 +23,15 @@ from scipy import ndimage
 from twinloop.capture.evidence import (
     BUSY,
     Evidence,
+    blank,
     compare,
     dilate,
+    erode,
     even_edge,
     table_noise,
     ternary,
 )
-from twinloop.capture.graphcut import cut
+from twinloop.capture.graphcut import LIMIT, cut
 from twinloop.capture.hull import Shape, VoxelGrid, carve, largest_component, votes
 from twinloop.capture.plane import (
     Mosaic,
@@ -64,6 +67,9 @@ class MaskSettings:
     tolerance: float = 0.02
     """Share of frames that may contradict a hull voxel: only the few frames that graze a face can
     tell where it is, so more would blow the hull up."""
+    largest_noise: float = 16.0
+    """Noise of the table against its mosaic, grey levels, above which the mosaic is not believed:
+    the ground is not flat, or not where it is said to be."""
 
 
 @dataclass(frozen=True)
@@ -80,8 +86,18 @@ class Masks:
     Low where the object is hidden, gone or moved, and the other frames' hull was believed."""
     shape: Shape
     """The last hull."""
-    mosaic: Mosaic
-    """The empty table."""
+    mosaic: Mosaic | None
+    """The empty table; None where a flat table explains too little of what is around the object."""
+
+
+@dataclass(frozen=True)
+class Seeds:
+    """What is known for certain of one frame's pixels."""
+
+    inside: Flags
+    """On the object, (y, x)."""
+    outside: Flags
+    """Beside it, (y, x)."""
 
 
 def segment(
@@ -90,6 +106,7 @@ def segment(
     T_camera_board: Array,
     start: Shape,
     settings: MaskSettings | None = None,
+    seeds: Sequence[Seeds] | None = None,
 ) -> Masks:
     """Cut the object that stands on the board out of every frame.
 
@@ -99,6 +116,7 @@ def segment(
         T_camera_board: (frame, 4, 4).
         start: Rough shape of the object, see :func:`find_object`.
         settings: How.
+        seeds: Pixels of each frame that are known for certain; None for none.
 
     Raises:
         InputError: A mask came out empty, or the masks have no volume in common.
@@ -109,10 +127,11 @@ def segment(
     T_board_camera = se3.inverse(T_camera_board)
     depth = np.linalg.norm(T_board_camera[:, :3, 3] - (low + high) / 2, axis=1)
     texel = float(np.median(depth / intrinsics[:, 0]))
-    plane = _shadow_grid(T_board_camera[:, :3, 3], low, high, texel, limit=1.2)
+    plane = shadow_grid(T_board_camera[:, :3, 3], low, high, texel, limit=1.2)
     colours, seen = rectify(images, None, intrinsics, T_camera_board, plane)
     shape, trust = start, 1.5
     last: list[Evidence] = []
+    mosaic: Mosaic | None = None
     support = np.ones(len(images))
     masks = prior = shape.silhouettes(intrinsics, T_camera_board, (height, width))
     margin = max(3, round(0.02 * max(height, width)))
@@ -126,11 +145,23 @@ def segment(
             for image, k, T in zip(images, intrinsics, T_camera_board, strict=True)
         ]
         region = [dilate(p, 2 * margin if step == 0 else margin) for p in prior]
+        if seeds is not None:
+            region = [r | dilate(_white(s.inside), 2) for r, s in zip(region, seeds, strict=True)]
         sigma = table_noise(evidence, region)
+        if sigma > settings.largest_noise:
+            mosaic, evidence = None, [blank(one) for one in evidence]
         histogram = _object_colours(images, masks, evidence, sigma)
         cuts = [
             _cut_frame(
-                images[i], evidence[i], sigma, histogram, prior[i], trust, region[i], settings
+                images[i],
+                evidence[i],
+                sigma,
+                histogram,
+                prior[i],
+                trust,
+                region[i],
+                None if seeds is None else seeds[i],
+                settings,
             )
             for i in range(len(images))
         ]
@@ -149,6 +180,9 @@ def segment(
         low, high = shape.box(0.1)
         trust = 3.0
     masks = np.stack([even_edge(i, m, e) for i, m, e in zip(images, masks, last, strict=True)])
+    if seeds is not None:
+        # Filled holes and moved edges do not overrule the user.
+        masks[np.stack([s.outside & ~s.inside for s in seeds])] = 0
     both = ((masks > 0) & (prior > 0)).sum(axis=(1, 2))
     either = ((masks > 0) | (prior > 0)).sum(axis=(1, 2))
     return Masks(masks, both / np.maximum(either, 1), support, shape, mosaic)
@@ -181,7 +215,7 @@ def find_object(
     eyes = se3.inverse(T_camera_board)[:, :3, 3]
     centre = np.r_[bounds.mean(axis=0), 0.0]
     texel = float(np.median(np.linalg.norm(eyes - centre, axis=1) / intrinsics[:, 0]))
-    plane = _shadow_grid(eyes, low, high, texel, limit=0.5)
+    plane = shadow_grid(eyes, low, high, texel, limit=0.5)
     colours, seen = rectify(images, None, intrinsics, T_camera_board, plane)
     grid = VoxelGrid.over(low, high, 120_000)
     mosaic = mode_mosaic(colours, seen, plane)
@@ -211,7 +245,7 @@ def find_object(
     return Shape(occupied, grid)
 
 
-def _shadow_grid(eyes: Array, low: Array, high: Array, texel: float, limit: float) -> PlaneGrid:
+def shadow_grid(eyes: Array, low: Array, high: Array, texel: float, limit: float) -> PlaneGrid:
     """Texels that a box can hide from any of the cameras, at most ``limit`` box sizes around it."""
     corners = np.array(np.meshgrid(*np.stack([low, high], axis=1), indexing="ij")).reshape(3, -1).T
     drop = eyes[:, None, 2] / np.maximum(
@@ -230,14 +264,13 @@ def _shadow_grid(eyes: Array, low: Array, high: Array, texel: float, limit: floa
 def _object_colours(images: Images, masks: Images, evidence: list[Evidence], sigma: float) -> Array:
     """Log density of the object's colours over all frames, see :func:`_log_density`."""
     # Only pixels that are surely not table teach the object's colours.
-    return _log_density(
-        np.concatenate(
-            [
-                image[(mask > 0) & one.known & (one.difference > 4 * sigma)]
-                for image, mask, one in zip(images, masks, evidence, strict=True)
-            ]
-        )
-    )
+    sure = [
+        (mask > 0) & one.known & (one.difference > 4 * sigma)
+        for mask, one in zip(masks, evidence, strict=True)
+    ]
+    if sum(int(s.sum()) for s in sure) < 100:
+        sure = [erode(mask, 2) > 0 for mask in masks]
+    return _log_density(np.concatenate([i[s] for i, s in zip(images, sure, strict=True)]))
 
 
 def _log_density(colours: Images) -> Array:
@@ -258,6 +291,7 @@ def _cut_frame(
     prior: Images,
     trust: float,
     region: Images,
+    seeds: Seeds | None,
     settings: MaskSettings,
 ) -> tuple[Images, float]:
     """Mask (y, x) of one frame, 255 on the object, and its support by colours alone."""
@@ -283,11 +317,19 @@ def _cut_frame(
     inside = cv2.distanceTransform(prior[window], cv2.DIST_L2, 5)
     outside = cv2.distanceTransform(255 - prior[window], cv2.DIST_L2, 5)
     log_odds = colours + trust * np.clip((inside - outside) / 2.0, -2.0, 2.0)
-    grey = cv2.cvtColor(picture, cv2.COLOR_RGB2GRAY)
-    found = cut(log_odds, grey, region[window] == 0, settings.smoothness)
+    grey = np.asarray(cv2.cvtColor(picture, cv2.COLOR_RGB2GRAY), np.uint8)
+    fixed = region[window] == 0
+    if seeds is not None:
+        log_odds[seeds.inside[window]] = LIMIT
+        fixed |= seeds.outside[window] & ~seeds.inside[window]
+    found = cut(log_odds, grey, fixed, settings.smoothness)
     found = _tidy(found)
     mask[window] = found.astype(np.uint8) * 255
     return mask, float((colours[found] > 0).mean()) if found.any() else 0.0
+
+
+def _white(flags: Flags) -> Images:
+    return flags.astype(np.uint8) * 255
 
 
 def _tidy(found: Flags) -> Flags:
