@@ -7,7 +7,6 @@ away on the first pair; they are fitted at the end and kept only where the data 
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from twinloop.capture.sfm_features import (
     likeness,
     match_pairs,
     quiet,
+    workshop,
     write_database,
 )
 from twinloop.capture.sfm_model import (
@@ -81,14 +81,14 @@ def structure_from_motion(
     Raises:
         InputError: The pictures cannot give a model (texture, overlap, parallax), or fewer than
             ``settings.min_registered`` of them are registered; says why and what to do.
-        MachineError: pycolmap is missing.
+        MachineError: pycolmap is missing, or the disk is full.
 
     Everything temporary lies in one temporary folder, which goes whatever happens.
     """
     settings = settings or SfmSettings()
     if focal_prior is not None and not (np.isfinite(focal_prior) and focal_prior > 0):
         focal_prior = None
-    with quiet(), tempfile.TemporaryDirectory(prefix="twinloop-sfm-") as scratch:
+    with workshop(where) as scratch:
         features = extract(images, masks, settings, where)
         check_texture(features, where)
         notes: list[str] = []
@@ -101,7 +101,7 @@ def structure_from_motion(
         finding = check_matches(features, pairs, focal, where)
         notes.append(finding.text)
         models, pictures = _map(
-            Path(scratch), features, pairs, known, focal_prior, finding.angle, settings
+            scratch, features, pairs, known, focal_prior, finding.angle, settings
         )
         if not models:
             raise InputError(
@@ -182,10 +182,13 @@ def _map(
         pycolmap.set_random_seed(settings.seed)
         output = scratch / "models"
         output.mkdir()
-        found: dict[int, Any] = {}
-        for _ in track([0], "structure from motion"):
-            found = dict(pycolmap.incremental_mapping(database, scratch, output, options))
-    return found, pictures
+        bar = track(range(len(features.pictures)), "place pictures")
+        found = pycolmap.incremental_mapping(
+            database, scratch, output, options, next_image_callback=lambda: next(bar, None)
+        )
+        for _ in bar:
+            pass
+    return dict(found), pictures
 
 
 def _gate(

@@ -6,6 +6,7 @@ functions are called.
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from twinloop.capture.projection import Camera
-from twinloop.errors import InputError
+from twinloop.errors import InputError, MachineError
 from twinloop.extras import require
 from twinloop.progress import track
 from twinloop.threads import worker_count
@@ -121,6 +122,23 @@ def quiet() -> Iterator[Any]:
         yield pycolmap
     finally:
         pycolmap.logging.minloglevel = before
+
+
+@contextmanager
+def workshop(where: str) -> Iterator[Path]:
+    """Make a temporary folder for COLMAP's files, which goes whatever happens.
+
+    Raises:
+        MachineError: pycolmap or the disk failed.
+    """
+    try:
+        with quiet(), tempfile.TemporaryDirectory(prefix="twinloop-sfm-") as folder:
+            yield Path(folder)
+    except (OSError, RuntimeError) as error:
+        raise MachineError(
+            f"{where}: structure from motion broke off ({error}). Its database needs room in "
+            f"{tempfile.gettempdir()}: free some, or let TMPDIR name another folder."
+        ) from error
 
 
 def extract(

@@ -8,7 +8,6 @@ fixed points in metres.  They fix scale, origin and orientation.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,6 +29,7 @@ from twinloop.capture.sfm_features import (
     name,
     quiet,
     straightened,
+    workshop,
     write_database,
 )
 from twinloop.capture.sfm_model import (
@@ -94,18 +94,18 @@ def seeded(
     Raises:
         InputError: Fewer than two pictures have a pose, too few corners to fix the scale, no
             texture, or fewer than ``settings.min_registered`` of the pictures get a pose.
-        MachineError: pycolmap is missing.
+        MachineError: pycolmap is missing, or the disk is full.
     """
     settings = settings or SfmSettings()
     poses = np.array(T_camera_world, dtype=np.float64)
-    with quiet(), tempfile.TemporaryDirectory(prefix="twinloop-sfm-") as scratch:
+    with workshop(where) as scratch:
         features = extract(images, masks, settings, where)
         count = len(features.pictures)
         _check(poses, camera, corners, features, where)
         check_texture(features, where)
         fixed = _gather_corners(corners, features, camera)
         pairs = choose_pairs(likeness(features), settings, sequential)
-        work = _Work(Path(scratch), features, camera, pairs, settings)
+        work = _Work(scratch, features, camera, pairs, settings)
         known = np.isfinite(poses).all(axis=(1, 2))
         tracks = work.triangulate(poses)
         for _ in range(ROUNDS):
