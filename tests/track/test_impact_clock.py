@@ -8,12 +8,15 @@ import numpy as np
 import pytest
 from scipy.ndimage import gaussian_filter1d
 
-from tests.track.push_log import RATE, made_up_push
+from tests.track.push_log import RATE, made_up_push, object_poses
+from twinloop.capture.warning import CaptureWarning
+from twinloop.errors import InputError
 from twinloop.hand.model import RobotModel
 from twinloop.track.clock import Offset, combine, contact_run, fuse
-from twinloop.track.contact_force import separate
+from twinloop.track.contact_force import ContactForce, separate
 from twinloop.track.impact import Pulse, find_pulse, impact_offset, motion_onset
 from twinloop.track.joint_signals import joint_signals
+from twinloop.track.session_clock import Clip, Log, Settings, check_pairs
 
 Array = np.ndarray
 
@@ -142,3 +145,27 @@ def test_two_estimates_that_disagree_are_doubted() -> None:
     assert near.value == pytest.approx(0.04025)
     assert near.std < 1e-3 < far.std
     assert fuse(None, near) is near
+
+
+def test_a_finger_that_slides_is_told_and_not_refused(tmp_path: Path) -> None:
+    """One vague push of three loses its say; a sharp misfit, or two of three, are refused."""
+    robot = RobotModel.load("twinhand")
+    push = made_up_push(robot)
+    columns = (push.position, push.velocity, push.effort, push.position)
+    signals = joint_signals(
+        robot, np.eye(4), "index_tip", push.time, *columns, rate=RATE, sigma=0.008, where=tmp_path
+    )
+    nothing = ContactForce(0 * push.force, 1 + 0 * push.force, push.contact)
+    names = [f"push_00{i}" for i in range(3)]
+    logs = [Log(tmp_path / name / "robot.csv", signals, nothing, None) for name in names]
+    frames = np.arange(0, 1.7, 1 / 60)
+    every = np.ones(len(frames), np.bool_)
+    clips = [Clip(name, frames, object_poses(push, frames), every) for name in names]
+    good, slid = Offset(0.04, 1e-3, 2e-4), Offset(0.1, 0.05, 7e-3)
+    own = [good, slid, good]
+    with pytest.warns(CaptureWarning, match="push_001 the finger does not keep its place"):
+        check_pairs(logs, clips, own, [0.0] * 3, Settings())
+    assert own == [good, None, good]
+    for bad in ([good, Offset(0.1, 1e-3, 7e-3), good], [slid, slid, good]):
+        with pytest.raises(InputError, match="different pushes"):
+            check_pairs(logs, clips, list(bad), [0.0] * 3, Settings())

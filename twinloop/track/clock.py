@@ -20,11 +20,15 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Offset:
-    """robot_time = frame_time + value +- std (s); residual: m, rms of the distance at the best."""
+    """robot_time = frame_time + value +- std (s); residual: m, rms of the distance at the best.
+
+    knocked: the object was knocked off the finger, so that the distance did not stay as it was.
+    """
 
     value: float
     std: float
     residual: float
+    knocked: bool = False
 
 
 def interpolate(times: Array, poses: Array, wanted: Array) -> Array:
@@ -64,7 +68,9 @@ def contact_run(touching: Flags, force: Array, around: slice | None = None) -> s
     rest = np.concatenate([size[:a], size[b:]])
     if len(rest) and size[a:b].mean() < 2 * np.sqrt((rest**2).mean()):
         return None
-    return slice(a, b)
+    # Joint friction reads as a light touch long after the finger has left.
+    hard = np.flatnonzero(size[a:b] >= 0.25 * np.quantile(size[a:b], 0.9))
+    return slice(a + int(hard[0]), a + int(hard[-1]) + 1)
 
 
 def face_distance(tip: Array, poses: Array, normal: Array) -> Array:
