@@ -80,20 +80,20 @@ def test_poses_lens_and_points_and_the_same_bytes_twice(
 def test_a_known_lens_is_kept(pictures: tuple[list[np.ndarray], np.ndarray]) -> None:
     """With the true lens the trajectory is right without a guess of the focal length."""
     images, poses = pictures
-    found = structure_from_motion(images[:6], known=CAMERA, settings=SETTINGS)
+    found = structure_from_motion(images[:5], known=CAMERA, settings=SETTINGS)
     assert found.camera is CAMERA
     assert np.isnan(found.camera_std).all()
-    assert trajectory_error(found.T_world_camera[:, :3, 3], poses[:6, :3, 3]) < 0.005
+    assert trajectory_error(found.T_world_camera[:, :3, 3], poses[:5, :3, 3]) < 0.005
 
 
 def test_separate_scenes_are_gated_with_numbers(
     pictures: tuple[list[np.ndarray], np.ndarray], scratch: Path
 ) -> None:
-    """Six of ten registered: said with both numbers, and nothing temporary stays."""
+    """Four of seven registered: said with both numbers, and nothing temporary stays."""
     other = [*box(31), ground(39)]
-    second = [draw(other, T, seed=i) for i, T in enumerate(se3.inverse(orbit(4, 36)))]
-    with pytest.raises(InputError, match=r"shed: only 6 of 10 pictures .* at least 80%"):
-        structure_from_motion([*pictures[0][:6], *second], settings=SETTINGS, where="shed")
+    second = [draw(other, T, seed=i) for i, T in enumerate(se3.inverse(orbit(3, 24)))]
+    with pytest.raises(InputError, match=r"shed: only 4 of 7 pictures .* at least 80%"):
+        structure_from_motion([*pictures[0][:4], *second], settings=SETTINGS, where="shed")
     assert list(scratch.iterdir()) == []
 
 
@@ -156,4 +156,4 @@ def test_real_photos_agree_with_their_published_poses() -> None:
     assert found.registered.all()
     truth = np.stack([centre[f.name] for f in files])
     assert trajectory_error(found.T_world_camera[:, :3, 3], truth) < 0.005
-    assert found.camera.intrinsics[0] == pytest.approx(1375.5, rel=0.03)
+    assert found.camera.intrinsics[0] == pytest.approx(1375.5, rel=0.05)

@@ -98,10 +98,11 @@ def seeded(
     """
     settings = settings or SfmSettings()
     poses = np.array(T_camera_world, dtype=np.float64)
+    _check_start(poses, corners, where)
     with workshop(where) as scratch:
         features = extract(images, masks, settings, where)
         count = len(features.pictures)
-        _check(poses, camera, corners, features, where)
+        _check_pictures(poses, camera, features, where)
         check_texture(features, where)
         fixed = _gather_corners(corners, features, camera)
         pairs = choose_pairs(likeness(features), settings, sequential)
@@ -127,32 +128,39 @@ def seeded(
     return finish(features, camera, UNKNOWN_LENS.copy(), poses, tracks, (note,))
 
 
-def _check(
-    poses: Array, camera: Camera, corners: Sequence[Corners], features: FeatureSet, where: str
-) -> None:
-    count = len(features.pictures)
-    if poses.shape != (count, 4, 4) or len(corners) != count:
+def _check_start(poses: Array, corners: Sequence[Corners], where: str) -> None:
+    """Refuse a start that cannot fix the model, before time is spent on pictures."""
+    if poses.ndim != 3 or poses.shape[1:] != (4, 4) or len(corners) != len(poses):
         raise InputError(
-            f"{where}: {count} pictures, but poses of shape {poses.shape} and tag corners of "
-            f"{len(corners)} pictures; one of each per picture is expected."
+            f"{where}: poses have the shape {poses.shape} and tag corners are those of "
+            f"{len(corners)} pictures; one pose (4, 4) and one list per picture are expected."
+        )
+    known = int(np.isfinite(poses).all(axis=(1, 2)).sum())
+    if known < 2:
+        raise InputError(
+            f"{where}: {known} of {len(poses)} pictures have a pose by tags, at least 2 are "
+            "needed. Keep the board in view."
+        )
+    every = np.concatenate([np.reshape(c[0], (-1, 3)) for c in corners])
+    count = len(np.unique(every, axis=0)) if len(every) else 0
+    if count < 3:
+        raise InputError(
+            f"{where}: the tags give {count} corners, at least 3 are needed to fix scale and "
+            "orientation. Check that the board's description fits the board."
+        )
+
+
+def _check_pictures(poses: Array, camera: Camera, features: FeatureSet, where: str) -> None:
+    if len(features.pictures) != len(poses):
+        raise InputError(
+            f"{where}: {len(features.pictures)} pictures, but {len(poses)} poses; one of each is "
+            "expected."
         )
     if features.full != (camera.width, camera.height):
         raise InputError(
             f"{where}: the pictures have {features.full[0]} x {features.full[1]} px, the lens is "
             f"for {camera.width} x {camera.height} px. Scale the lens, or turn it with the "
             "pictures."
-        )
-    known = int(np.isfinite(poses).all(axis=(1, 2)).sum())
-    if known < 2:
-        raise InputError(
-            f"{where}: {known} of {count} pictures have a pose by tags, at least 2 are needed. "
-            "Keep the board in view."
-        )
-    every = np.concatenate([c[0] for c in corners] or [np.zeros((0, 3))])
-    if len(np.unique(every, axis=0)) < 3:
-        raise InputError(
-            f"{where}: the tags give {len(np.unique(every, axis=0))} corners, at least 3 are "
-            "needed to fix scale and orientation."
         )
 
 
