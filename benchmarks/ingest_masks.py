@@ -107,7 +107,7 @@ def shoot(name: str, seed: int = 3) -> Views:
 
 def matched_points(views: Views, reach: int = 2) -> Array:
     """Points (m, 3) of SIFT matches between neighbouring views, triangulated with their poses."""
-    sift = cv2.SIFT_create(2000, contrastThreshold=0.01)
+    sift = cv2.SIFT.create(2000, contrastThreshold=0.01)
     found = [sift.detectAndCompute(cv2.cvtColor(i, cv2.COLOR_RGB2GRAY), None) for i in views.images]
     T = se3.inverse(views.T_world_camera)
     k = views.intrinsics
