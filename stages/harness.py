@@ -22,7 +22,8 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -229,16 +230,17 @@ def _declared_keys(stage: str, root: Path) -> list[str]:
 
 
 def _report(stage: Stage, result: Any, inputs: Inputs, params: StageParams) -> None:
-    """Write the stage's metrics and pictures (figures, or films as the bytes of an mp4), whole."""
+    """Write the stage's metrics and pictures, each whole.
+
+    Figures go to ``plots/<stage>``, which git keeps; films (the bytes of an mp4) to
+    ``films/<stage>``, which DVC keeps.
+    """
     folder = inputs.folder
-    figures = stage.plots(result, inputs, params)
-    if figures:
-        pictures = Path(tempfile.mkdtemp(prefix=".plots.", dir=folder))
-        try:
+    made = stage.plots(result, inputs, params)
+    films = {name: film for name, film in made.items() if isinstance(film, bytes)}
+    if figures := {name: figure for name, figure in made.items() if name not in films}:
+        with _replacing(folder / "plots" / stage.name) as pictures:
             for name, figure in sorted(figures.items()):
-                if isinstance(figure, bytes):
-                    (pictures / f"{Path(name).stem}.mp4").write_bytes(figure)
-                    continue
                 # No software tag: the same figure gives the same bytes.
                 _lay_out(figure)
                 figure.savefig(
@@ -247,13 +249,25 @@ def _report(stage: Stage, result: Any, inputs: Inputs, params: StageParams) -> N
                     metadata={"Software": None},
                     pil_kwargs={"compress_level": 3},  # level 6 takes twice the time for 1 % less
                 )
-            pictures.chmod(0o755)
-            (folder / "plots").mkdir(exist_ok=True)
-            replace_tree(pictures, folder / "plots" / stage.name)
-        finally:
-            shutil.rmtree(pictures, ignore_errors=True)
+    if films:
+        with _replacing(folder / "films" / stage.name) as reel:
+            for name, film in films.items():
+                (reel / f"{Path(name).stem}.mp4").write_bytes(film)
     metrics = stage.metrics(result, inputs, params)
     write_json(folder / "metrics" / f"{stage.name}.json", metrics)
+
+
+@contextmanager
+def _replacing(target: Path) -> Iterator[Path]:
+    """Give a fresh folder that takes the place of ``target`` when all went well."""
+    fresh = Path(tempfile.mkdtemp(prefix=f".{target.parent.name}.", dir=target.parents[1]))
+    try:
+        yield fresh
+        fresh.chmod(0o755)
+        target.parent.mkdir(exist_ok=True)
+        replace_tree(fresh, target)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
 
 
 def _lay_out(figure: Any) -> None:

@@ -93,7 +93,8 @@ def test_collect_reads_what_stages_wrote(tmp_path):
     (tmp_path / "metrics/track.json").write_text('{"frames": 3}')
     (tmp_path / "plots/track").mkdir(parents=True)
     (tmp_path / "plots/track/a.png").write_bytes(PNG)
-    (tmp_path / "plots/track/b.mp4").write_bytes(b"film")
+    (tmp_path / "films/track").mkdir(parents=True)
+    (tmp_path / "films/track/b.mp4").write_bytes(b"film")
     (tmp_path / "plots/track/c.txt").write_text("neither")
     metrics, plots = collect(tmp_path)
     assert metrics == {"track": {"frames": 3}}

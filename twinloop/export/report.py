@@ -53,7 +53,8 @@ def collect(
             metrics[stage] = read_json(path)
         pictures = [
             path
-            for path in sorted((folder / "plots" / stage).glob("*.*"))
+            for kind in ("plots", "films")
+            for path in sorted((folder / kind / stage).glob("*.*"))
             if path.suffix in MEDIA_TYPES
         ]
         if pictures:
