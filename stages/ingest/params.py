@@ -10,7 +10,7 @@ class Params(StageParams):
 
     frames: int = Field(50, ge=6, le=2000, description="Frames to keep at most [1].")
     candidates: int = Field(
-        80, ge=6, le=5000, description="Frames in which the board is looked for at most [1]."
+        80, ge=6, le=5000, description="Frames that are looked at closer at most [1]."
     )
     min_frames: int = Field(6, ge=3, description="Frames that must remain [1].")
     min_sharpness: float = Field(
@@ -27,6 +27,18 @@ class Params(StageParams):
         1.0,
         gt=0,
         description="Largest reprojection error of a frame, per 1000 px of the longer side [px].",
+    )
+    sfm_side: int = Field(
+        1200,
+        ge=160,
+        le=8000,
+        description="Longer side of the pictures that structure from motion matches at most [px].",
+    )
+    sfm_features: int = Field(
+        4096, ge=100, le=32768, description="Features of a picture that are matched at most [1]."
+    )
+    min_registered: float = Field(
+        0.8, gt=0, le=1, description="Least share of candidates that must get a pose [1]."
     )
     max_side: int = Field(
         400, ge=32, le=4096, description="Longer side of the stored pictures at most [px]."
@@ -47,6 +59,13 @@ class Params(StageParams):
         le=1,
         description="Least share of a mask whose colours speak for the object; frames below are "
         "dropped [1].",
+    )
+    min_quality: float = Field(
+        0.5,
+        ge=0,
+        le=1,
+        description="Least quality of a mask (agreement with the others, colours, edge); frames "
+        "below are dropped [1].",
     )
     mask_rounds: int = Field(3, ge=1, le=10, description="Rounds of cutting the masks [1].")
     voxels: int = Field(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,8 +13,9 @@ from numpy.typing import NDArray
 
 from stages.harness import Inputs
 from stages.ingest.params import Params
-from twinloop.capture.scan import Verdict
+from twinloop.capture.mask_video import write_overlay
 from twinloop.capture.select import coverage
+from twinloop.capture.survey import Verdict
 
 COLOURS = {
     Verdict.KEPT: "tab:green",
@@ -23,6 +26,20 @@ COLOURS = {
     Verdict.MISFIT: "tab:orange",
     Verdict.REDUNDANT: "tab:blue",
     Verdict.BAD_MASK: "black",
+    Verdict.OTHER_SIZE: "tab:pink",
+    Verdict.NOT_REGISTERED: "tab:olive",
+}
+WHY = {
+    Verdict.KEPT: "kept",
+    Verdict.SPARE: "a sharper one is near",
+    Verdict.BLURRED: "blurred",
+    Verdict.DUPLICATE: "duplicate",
+    Verdict.NO_BOARD: "too few tags",
+    Verdict.MISFIT: "board does not fit",
+    Verdict.REDUNDANT: "same viewpoint",
+    Verdict.BAD_MASK: "mask contradicts the others",
+    Verdict.OTHER_SIZE: "other picture size",
+    Verdict.NOT_REGISTERED: "no pose found",
 }
 
 
@@ -30,41 +47,63 @@ def metrics(tree: xr.DataTree, inputs: Inputs, params: Params) -> dict[str, Any]
     """Return how many frames were kept and why others were not, and how well the lens fits."""
     frames = tree.to_dataset(inherit=False)
     verdict = tree["survey"]["verdict"].values
-    lens, std = frames["lens"].values, frames["lens_std"].values
-    rms = frames["reprojection_rms"].values
+    lens = frames["lens"].values
     mask = frames["mask"].values
     pixels = (mask > 0).sum(axis=(1, 2))
     gain = frames["gain"].values
-    return {
+    out: dict[str, Any] = {
         "frames_in_video": len(verdict),
         "frames_kept": int((verdict == Verdict.KEPT).sum()),
         "frames_held_out": int(frames["held_out"].values.sum()),
         "frames_by_verdict": {v.name.lower(): int((verdict == v).sum()) for v in Verdict},
         "picture_size_px": [int(mask.shape[2]), int(mask.shape[1])],
         "focal_px": float(lens[0]),
-        "focal_std_px": float(std[0]),
         "distortion_k1": float(lens[4]),
-        "reprojection_rms_px": float(np.sqrt((rms**2).mean())),
-        "reprojection_rms_max_px": float(rms.max()),
         "gain_min": float(gain.min()),
         "gain_max": float(gain.max()),
         "mask_pixels_median": int(np.median(pixels)),
         "mask_pixels_min": int(pixels.min()),
         "mask_agreement_mean": float(frames["mask_agreement"].values.mean()),
         "mask_agreement_min": float(frames["mask_agreement"].values.min()),
-        "mask_support_min": float(frames["mask_support"].values.min()),
+        "mask_quality_min": float(frames["mask_quality"].values.min()),
         "azimuth_sectors_covered_of_12": int((_sectors(frames) > 0).sum()),
+        "capture_format": frames.attrs["format"],
+        "poses_from": frames.attrs["poses"],
+        "scale_from": frames.attrs["scale_source"],
+        "scale_std_percent": 100 * float(frames.attrs["scale_std"]),
+        "masks_from": frames.attrs["mask_source"],
+        "notes": frames.attrs["notes"],
     }
+    if "mask_support" in frames:
+        out["mask_support_min"] = float(frames["mask_support"].values.min())
+    if "lens_std" in frames:
+        out["focal_std_px"] = float(frames["lens_std"].values[0])
+    if "reprojection_rms" in frames:
+        rms = frames["reprojection_rms"].values
+        out["reprojection_rms_px"] = float(np.sqrt((rms**2).mean()))
+        out["reprojection_rms_max_px"] = float(rms.max())
+    return out
 
 
-def plots(tree: xr.DataTree, inputs: Inputs, params: Params) -> dict[str, Figure]:
-    """Return contact sheet, mask overlay, and calibration figures."""
+def plots(tree: xr.DataTree, inputs: Inputs, params: Params) -> dict[str, Figure | bytes]:
+    """Return contact sheet, mask overlay (sheet and film), and calibration figures."""
     frames = tree.to_dataset(inherit=False)
     return {
+        "masks_film": _film(frames),
         "contact_sheet": _contact_sheet(tree),
         "masks": _masks(frames),
         "calibration": _calibration(frames, tree["survey"].to_dataset(inherit=False)),
     }
+
+
+def _film(frames: xr.Dataset) -> bytes:
+    """All frames with the object shaded, as the bytes of an mp4."""
+    with tempfile.TemporaryDirectory() as scratch:
+        path = Path(scratch) / "masks.mp4"
+        write_overlay(
+            path, frames["image"].values, frames["mask"].values, frames["mask_quality"].values
+        )
+        return path.read_bytes()
 
 
 def _sectors(frames: xr.Dataset) -> NDArray[np.float64]:
@@ -105,7 +144,7 @@ def _contact_sheet(tree: xr.DataTree) -> Figure:
     top, bottom = figure.subplots(2, 1, height_ratios=[12 * sheet.shape[0] / sheet.shape[1], 2.2])
     top.imshow(sheet)
     top.set_axis_off()
-    top.set_title(f"{len(shown)} of {len(pictures)} frames in which the board was looked for")
+    top.set_title(f"{len(shown)} of {len(pictures)} candidates; the colours are told below")
     for kind in Verdict:
         chosen = verdict == kind
         if chosen.any():
@@ -114,7 +153,7 @@ def _contact_sheet(tree: xr.DataTree) -> Figure:
                 survey["sharpness"].values[chosen],
                 ".",
                 color=COLOURS[kind],
-                label=f"{kind.name.lower().replace('_', ' ')} ({int(chosen.sum())})",
+                label=f"{WHY[kind]} ({int(chosen.sum())})",
             )
     bottom.set_xlabel("time [s]")
     bottom.set_ylabel("sharpness / running median")
@@ -174,12 +213,16 @@ def _calibration(frames: xr.Dataset, survey: xr.Dataset) -> Figure:
     above.set_title("cameras from above")
     above.legend(fontsize="small")
     time = frames["time"].values
-    error.plot(time, frames["reprojection_rms"].values, ".-")
+    if "reprojection_rms" in frames:
+        error.plot(time, frames["reprojection_rms"].values, ".-")
     error.set_xlabel("time [s]")
     error.set_ylabel("reprojection error rms [px of the video]")
     error.set_ylim(bottom=0)
-    lens, std = frames["lens"].values, frames["lens_std"].values
-    error.set_title(f"fx {lens[0]:.2f} ± {std[0]:.2f} px, k1 {lens[4]:.4f} ± {std[4]:.4f}")
+    lens = frames["lens"].values
+    doubt = [""] * 9
+    if "lens_std" in frames:
+        doubt = [f" ± {value:.2g}" for value in frames["lens_std"].values]
+    error.set_title(f"fx {lens[0]:.2f}{doubt[0]} px, k1 {lens[4]:.4f}{doubt[4]}")
     exposure.plot(time, frames["gain"].values, ".-")
     exposure.set_xlabel("time [s]")
     exposure.set_ylabel("brightness factor applied [1]")

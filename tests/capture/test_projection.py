@@ -93,7 +93,8 @@ def test_windows_hold_the_object_and_shift_the_principal_point() -> None:
     )
     T = se3.inverse(poses)
     box = (np.array([-0.04, -0.03, 0.0]), np.array([0.04, 0.03, 0.08]))
-    lens, windows = crop_windows(LENS, box, T, 64, 0.2)
+    lenses, windows = crop_windows([LENS] * len(T), box, T, 64, 0.2)
+    lens = lenses[0]
     assert windows[:, 2:].max() <= 64
     assert len(np.unique(windows[:, 2:], axis=0)) == 1
     corners = np.array(np.meshgrid(*np.stack(box, axis=1), indexing="ij")).reshape(3, -1).T

@@ -116,7 +116,7 @@ def test_every_eighth_frame_is_held_out(tree: xr.DataTree) -> None:
 def test_report_has_its_figures(tree: xr.DataTree, root: Path) -> None:
     """Metrics add up and each picture is drawn."""
     figures = report.plots(tree, inputs(root), PARAMS)
-    assert sorted(figures) == ["calibration", "contact_sheet", "masks"]
+    assert sorted(figures) == ["calibration", "contact_sheet", "masks", "masks_film"]
     metrics = report.metrics(tree, inputs(root), PARAMS)
     assert metrics["frames_in_video"] == FRAMES == sum(metrics["frames_by_verdict"].values())
     assert metrics["frames_kept"] == tree.sizes["frame"]
@@ -161,11 +161,17 @@ def test_video_without_board(root: Path, tmp_path: Path) -> None:
         run(inputs(tmp_path), PARAMS)
 
 
-@pytest.mark.parametrize("name", ["video.mp4", "board.yaml"])
-def test_missing_file_is_named(root: Path, tmp_path: Path, name: str) -> None:
-    """A missing capture file is named."""
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("video.mp4", r"neither a video, nor photos .* It holds: board\.yaml"),
+        ("board.yaml", r"no .*board\.yaml of a tag board in view, and scan\.yaml states no scale"),
+    ],
+)
+def test_missing_file_is_named(root: Path, tmp_path: Path, name: str, said: str) -> None:
+    """Without video the message says what there is; without board, what else gives metres."""
     (copy_of(root, tmp_path) / name).unlink()
-    with pytest.raises(InputError, match=name.replace(".", r"\.")):
+    with pytest.raises(InputError, match=said):
         run(inputs(tmp_path), PARAMS)
 
 
@@ -174,7 +180,7 @@ def test_video_of_few_frames(root: Path, tmp_path: Path, scene: Scene) -> None:
     scan = copy_of(root, tmp_path)
     images = [scene.render(T, samples=1)[0] for T in scene.orbit(4)]
     write_video(scan / "video.mp4", images)
-    with pytest.raises(InputError, match="6 frames are needed"):
+    with pytest.raises(InputError, match="at least 6 are needed"):
         run(inputs(tmp_path), PARAMS)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,11 +9,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from twinloop.capture.pose_table import read_pose_table
 from twinloop.errors import InputError
-from twinloop.geometry import quaternion, se3
 
 Array = NDArray[np.float64]
-_COLUMNS = ("time", "x", "y", "z", "qw", "qx", "qy", "qz")
 
 
 @dataclass(frozen=True)
@@ -45,7 +43,9 @@ def read_demonstration(folder: Path) -> Demonstration:
         InputError: a file or array is missing or damaged; names file, array and what is expected.
     """
     time, keypoints, handedness = _read_hand(folder / "hand.npz")
-    motion_time, motion = _read_motion(folder / "object_motion.csv")
+    motion_time, motion = read_pose_table(
+        folder / "object_motion.csv", "a demonstration needs the object's motion"
+    )
     if len(time) and (time.max() < motion_time[0] or time.min() > motion_time[-1]):
         raise InputError(
             f"{folder}: hand.npz covers {time.min():.2f} to {time.max():.2f} s, object_motion.csv "
@@ -106,34 +106,3 @@ def _real(path: Path, name: str, values: Array) -> Array:
     if values.dtype.kind not in "fiu":
         raise InputError(f"{path}: {name} is of type {values.dtype}, expected real numbers")
     return np.asarray(values, dtype=np.float64)
-
-
-def _read_motion(path: Path) -> tuple[Array, Array]:
-    try:
-        with path.open(newline="", encoding="utf-8") as handle:
-            reader = csv.DictReader(handle)
-            header = tuple(reader.fieldnames or ())
-            absent = [name for name in _COLUMNS if name not in header]
-            if absent:
-                raise InputError(f"{path}: columns {absent} are missing; expected {list(_COLUMNS)}")
-            rows = [[float(row[name]) for name in _COLUMNS] for row in reader]
-    except FileNotFoundError:
-        raise InputError(
-            f"{path} does not exist; a demonstration needs the object's motion (columns {_COLUMNS})"
-        ) from None
-    except (ValueError, TypeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: not a table of numbers: {error}") from error
-    table = np.array(rows, dtype=np.float64).reshape(-1, len(_COLUMNS))
-    if len(table) == 0 or not np.isfinite(table).all():
-        raise InputError(f"{path}: {len(table)} rows, some not finite; expected at least one pose")
-    if (np.diff(table[:, 0]) <= 0).any():
-        row = int(np.argmax(np.diff(table[:, 0]) <= 0)) + 2
-        raise InputError(f"{path}: time of row {row} does not increase")
-    norm = np.linalg.norm(table[:, 4:], axis=1)
-    if (np.abs(norm - 1.0) > 1e-2).any():
-        row = int(np.argmax(np.abs(norm - 1.0))) + 1
-        raise InputError(
-            f"{path}: quaternion of row {row} has norm {norm[row - 1]:.4f}, expected 1"
-        )
-    wxyz = quaternion.normalize(table[:, 4:])
-    return table[:, 0], se3.from_position_quaternion(table[:, 1:4], wxyz)

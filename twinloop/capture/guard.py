@@ -6,11 +6,11 @@ ask for all memory.  When that happens to the child, the parent says so and live
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import json
 import math
 import os
+import pkgutil
 import signal
 import subprocess
 import sys
@@ -156,8 +156,7 @@ def main() -> int:
     """Run in the child: decode what standard input lists, say what is begun."""
     job = json.load(sys.stdin)
     paths = [Path(os.fsdecode(bytes.fromhex(text))) for text in job["paths"]]
-    module, name = job["decoder"].split(":")
-    decoder = getattr(importlib.import_module(module), name)
+    decoder = pkgutil.resolve_name(job["decoder"])
     _limit(job["seconds"], job["memory"])
     count = min(SAMPLE, len(paths))
     chosen = {round(i * (len(paths) - 1) / max(count - 1, 1)) for i in range(count)}

@@ -1,112 +1,24 @@
-"""From a scan video to chosen frames with lens and poses, one decoded frame in memory at a time.
+"""Lens and poses of scan pictures from the tag board that they show.
 
-Pass 1 rates all frames; pass 2 looks for the board in the best frame of each stretch of time; after
-calibration the frames with the most different viewpoints are kept, and pass 3 (``stages.ingest``)
-undistorts those.
+After calibration the pictures with the most different viewpoints are kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from enum import IntEnum
-from pathlib import Path
 
-import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from twinloop.capture.board import Board, Detections, detect_tags
+from twinloop.capture.board import Board
 from twinloop.capture.calibrate import Calibration, View, calibrate
 from twinloop.capture.projection import Camera
-from twinloop.capture.select import (
-    best_in_bins,
-    difference,
-    relative_sharpness,
-    sharpness,
-    shrink,
-    spread_viewpoints,
-)
-from twinloop.capture.video import frame_times, read_video
+from twinloop.capture.select import spread_viewpoints
+from twinloop.capture.survey import Shot, Survey, Verdict
 from twinloop.errors import InputError
 from twinloop.geometry import se3
-from twinloop.progress import track
 
 Array = NDArray[np.float64]
-
-
-class Verdict(IntEnum):
-    """Why a frame of the video was kept or dropped."""
-
-    KEPT = 0
-    SPARE = 1
-    """A sharper frame was near in time."""
-    BLURRED = 2
-    DUPLICATE = 3
-    NO_BOARD = 4
-    """Too few tags were found."""
-    MISFIT = 5
-    """The board does not fit the common lens there: blur, or rolling shutter."""
-    REDUNDANT = 6
-    """Other frames see the object from nearly the same place."""
-    BAD_MASK = 7
-    """The mask contradicts those of the other frames: the object is hidden, gone or moved there."""
-
-
-@dataclass(frozen=True)
-class Survey:
-    """All frames of the video, rated."""
-
-    times: Array
-    """Presentation times (source,), s."""
-    sharpness: Array
-    """Relative to the running median, (source,)."""
-    change: Array
-    """Mean grey difference to the frame before, (source,), grey levels; inf for the first."""
-
-
-@dataclass(frozen=True)
-class Shot:
-    """A candidate frame."""
-
-    index: int
-    """Number in the video."""
-    small: NDArray[np.uint8]
-    """RGB picture, shrunk."""
-    tags: Detections
-    """Tags found in the picture at full size."""
-    size: tuple[int, int]
-    """Columns and rows of the picture at full size, px."""
-
-
-def survey(path: Path) -> Survey:
-    """Rate every frame of a video; memory does not grow with its length."""
-    times = frame_times(path)
-    values, change = [], []
-    before: NDArray[np.uint8] | None = None
-    frames = read_video(path, pixels="grey", times=times)
-    for frame in track(frames, "rate frames", total=len(times)):
-        small = shrink(frame.image, 480)
-        values.append(sharpness(small))
-        tiny = shrink(small, 160)
-        change.append(np.inf if before is None else difference(tiny, before))
-        before = tiny
-    return Survey(times, relative_sharpness(np.array(values)), np.array(change))
-
-
-def shots(
-    path: Path, times: Array, indices: NDArray[np.int64], board: Board, small_side: int
-) -> Iterator[Shot]:
-    """Decode the named frames, find the board in each at full size, keep a small picture."""
-    frames = read_video(path, indices=[int(i) for i in indices], times=times)
-    for frame in track(frames, "find tags", total=len(indices)):
-        grey = np.asarray(cv2.cvtColor(frame.image, cv2.COLOR_RGB2GRAY), np.uint8)
-        yield Shot(
-            frame.index,
-            shrink(frame.image, small_side),
-            detect_tags(grey, board),
-            (grey.shape[1], grey.shape[0]),
-        )
 
 
 @dataclass(frozen=True)
@@ -123,17 +35,6 @@ class Selection:
     """Candidates that were not kept."""
 
 
-def candidates(
-    rated: Survey, count: int, min_sharpness: float, min_change: float
-) -> tuple[NDArray[np.int64], NDArray[np.int8]]:
-    """Frames to look for the board in, and the verdict so far, (source,)."""
-    verdict = np.full(len(rated.times), Verdict.SPARE, np.int8)
-    verdict[rated.change < min_change] = Verdict.DUPLICATE
-    verdict[rated.sharpness < min_sharpness] = Verdict.BLURRED
-    chosen = best_in_bins(rated.sharpness, verdict == Verdict.SPARE, count)
-    return chosen, verdict
-
-
 def select(
     candidates: list[Shot],
     rated: Survey,
@@ -145,6 +46,8 @@ def select(
     min_frames: int,
     max_rms: float,
     where: str,
+    known: Camera | None = None,
+    wanted: frozenset[int] = frozenset(),
 ) -> Selection:
     """Calibrate from the candidates and keep those that see the object from the most places.
 
@@ -158,6 +61,8 @@ def select(
         min_frames: Frames that must remain.
         max_rms: Largest reprojection error of a frame, px per 1000 px of image size.
         where: File name for messages.
+        known: The lens, when it has been calibrated before.
+        wanted: Frames to keep whatever they add, if the board fits there.
 
     Raises:
         InputError: Too few frames show the board, or the board does not fit what is seen.
@@ -171,7 +76,7 @@ def select(
         raise InputError(_too_few(candidates, good, min_tags, min_frames, board, where))
     width, height = good[0].size
     views = [View(s.index, *s.tags.pairs(board)) for s in good]
-    first = calibrate(views, width, height)
+    first = calibrate(views, width, height, known=known)
     limit = max_rms * max(width, height) / 1000
     trusted = [
         _fitting_tags(view, T, first.camera, max(6 * first.sigma, 0.25 * limit))
@@ -192,10 +97,12 @@ def select(
             verdict[shot.index] = Verdict.MISFIT
     views = [_only(v, t) for v, t, ok in zip(views, trusted, fits, strict=True) if ok]
     good = [s for s, ok in zip(good, fits, strict=True) if ok]
-    found = calibrate(views, width, height)
+    found = calibrate(views, width, height, known=known)
     quality = rated.sharpness[[s.index for s in good]]
     target = np.r_[board.bounds().mean(axis=0), 0.0]
     keep = spread_viewpoints(found.T_board_camera[:, :3, 3], target, quality, count)
+    named = np.array([i for i, s in enumerate(good) if s.index in wanted], dtype=np.int64)
+    keep = np.union1d(keep, named)
     for i, shot in enumerate(good):
         verdict[shot.index] = Verdict.KEPT if i in keep else Verdict.REDUNDANT
     kept = replace(

@@ -1,0 +1,290 @@
+"""From a model (poses and points of some tool) to metres and a table, and to the kept pictures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from twinloop.capture.files import inside
+from twinloop.capture.located import Located, LocateSettings
+from twinloop.capture.pose_table import read_pose_table
+from twinloop.capture.posed import DepthReader
+from twinloop.capture.projection import Camera
+from twinloop.capture.scale import (
+    Clicks,
+    Distance,
+    MetricFrame,
+    check_units,
+    from_board,
+    from_distance,
+    reconcile,
+)
+from twinloop.capture.scale_depth import from_depth
+from twinloop.capture.scale_robot import from_robot_poses
+from twinloop.capture.scan_file import StatedDistance
+from twinloop.capture.select import spread_viewpoints
+from twinloop.capture.source import Scan
+from twinloop.capture.survey import Shot, Survey, Verdict
+from twinloop.capture.table_plane import find_table_plane, looked_at, world_from_plane
+from twinloop.errors import InputError
+from twinloop.geometry import se3
+
+Array = NDArray[np.float64]
+
+EXPORT_STD = 0.01
+"""Scale error of tools that promise metres from inertial sensors or depth, relative, 1 sigma."""
+DOUBTFUL_PLANE = 0.7
+"""Points of the second-best plane, relative to the table's, from which the choice is doubtful."""
+STALE_POSE = 0.05
+"""Longest time between a picture and the robot poses around it, s."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """Candidates with lens and pose in a model's own world."""
+
+    way: str
+    """How poses were found."""
+    shots: list[Shot]
+    """Candidates, in order."""
+    cameras: tuple[Camera, ...]
+    """Lens of each (n,)."""
+    T_model_camera: Array
+    """Poses (n, 4, 4); NaN where not registered."""
+    points: Array | None
+    """Sparse points (m, 3), the model's world."""
+    metric: bool
+    """Whether the model is in metres."""
+    up: Array | None = None
+    """Direction against gravity (3,), the model's world, where it is known."""
+    has_table: bool = True
+    """Whether a table stands still in the model's world; else its origin is the object's."""
+    seen: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
+    """Picture and point of each observation (k,), (k,)."""
+    rms: Array | None = None
+    """Reprojection error of each picture (n,), px."""
+    camera_std: Array | None = None
+    """Standard deviation of the common lens (9,)."""
+    scale: MetricFrame | None = None
+    """Metres that are known already: the model was fixed to the board."""
+    notes: tuple[str, ...] = ()
+
+
+def place(
+    scan: Scan,
+    model: Model,
+    rated: Survey,
+    verdict: NDArray[np.int8],
+    settings: LocateSettings,
+) -> Located:
+    """Find metres and the table, and keep the pictures with the most different viewpoints.
+
+    Raises:
+        InputError: Too few pictures have a pose; no source of metres, or two that disagree; no
+            table.
+    """
+    verdict = verdict.copy()
+    registered = np.asarray(np.isfinite(model.T_model_camera).all(axis=(1, 2)))
+    for shot, ok in zip(model.shots, registered, strict=True):
+        if not ok:
+            verdict[shot.index] = Verdict.NOT_REGISTERED
+    if registered.sum() < settings.min_frames:
+        raise InputError(
+            f"{scan.pictures.path}: {int(registered.sum())} of {len(registered)} candidates have a "
+            f"pose ({model.way}), at least {settings.min_frames} are needed."
+        )
+    frame = _metres(scan, model)
+    T_metric_camera = frame.poses(model.T_model_camera)
+    points = None if model.points is None else frame.points(model.points)
+    T_table_metric, T_world_table, notes = _table(scan, model, frame, T_metric_camera, points)
+    T_table_camera = T_table_metric @ T_metric_camera
+    target = looked_at(T_table_camera[registered])
+    distance = np.linalg.norm(T_table_camera[registered, :3, 3] - target, axis=1)
+    check_units(np.full(3, 0.3 * np.median(distance)), float(np.median(distance)), frame.source)
+
+    usable = np.flatnonzero(registered)
+    quality = rated.sharpness[[model.shots[i].index for i in usable]]
+    keep = spread_viewpoints(T_table_camera[usable, :3, 3], target, quality, settings.frames)
+    wanted = [i for i in usable if model.shots[i].index in scan.file.pointed_at]
+    kept = sorted({*(int(usable[k]) for k in keep), *(int(i) for i in wanted)})
+    for i in usable:
+        verdict[model.shots[i].index] = Verdict.KEPT if i in kept else Verdict.REDUNDANT
+    chosen = np.array(kept)
+    index = {model.shots[i].index for i in kept}
+    return Located(
+        way=model.way,
+        shots=[model.shots[i] for i in kept],
+        cameras=tuple(model.cameras[i] for i in kept),
+        camera_std=model.camera_std,
+        T_camera_table=se3.inverse(T_table_camera[chosen]),
+        T_world_table=T_world_table,
+        rms=None if model.rms is None else np.nan_to_num(model.rms[chosen]),
+        points=None if points is None else se3.apply(T_table_metric, points),
+        verdict=verdict,
+        rest=[shot for shot in model.shots if shot.index not in index],
+        scale_source=frame.source,
+        scale_std=frame.scale_std,
+        board=scan.board if frame.source == "board" else None,
+        notes=(*model.notes, *frame.notes, *notes),
+    )
+
+
+def require_scale(scan: Scan) -> None:
+    """Refuse a scan that nothing gives metres to, before minutes are spent on its poses.
+
+    Raises:
+        InputError: There is no board, no stated scale, and no export in metres.
+    """
+    given = scan.file.scale
+    stated = bool(given.distances or given.robot_poses or given.depth)
+    if scan.board is None and not stated and not (scan.posed is not None and scan.posed.metric):
+        raise InputError(
+            f"{scan.pictures.path}: nothing says how large anything is: there is no "
+            f"{scan.folder / 'board.yaml'} of a tag board in view, and scan.yaml states no scale. "
+            "Print a board with `twinloop board`, or state a measured distance between two points, "
+            "robot poses, or depth under `scale` (docs/captures.md)."
+        )
+
+
+def _metres(scan: Scan, model: Model) -> MetricFrame:
+    """Scale by every source there is; they must agree."""
+    if model.scale is not None:
+        return model.scale
+    found: list[MetricFrame] = []
+    if scan.board is not None:
+        tags = [shot.tags for shot in model.shots]
+        found.append(
+            _on_table(
+                from_board(scan.board, tags, model.T_model_camera, model.cameras),
+                scan.board.T_world_board.matrix,
+                scan.file.board_size_std,
+            )
+        )
+    given = scan.file.scale
+    if given.distances:
+        number = {shot.index: i for i, shot in enumerate(model.shots)}
+        found.append(
+            from_distance(
+                [_distance(scan, d, number) for d in given.distances],
+                model.T_model_camera,
+                model.cameras,
+            )
+        )
+    if given.robot_poses:
+        T_base_flange = _flange_poses(scan, model)
+        X = None if given.T_flange_camera is None else given.T_flange_camera.matrix
+        found.append(from_robot_poses(model.T_model_camera, T_base_flange, X).frame)
+    if given.depth:
+        found.append(_by_depth(scan, model))
+    if model.metric:
+        # Said by the tool, not measured by us: the least certain source, but a check on the others.
+        promise = MetricFrame(
+            1.0,
+            EXPORT_STD,
+            np.eye(4),
+            "export",
+            (f"The {scan.format} export is taken to be in metres, to {100 * EXPORT_STD:g} %.",),
+        )
+        found.append(promise)
+    return reconcile(found)
+
+
+def _on_table(frame: MetricFrame, T_world_board: Array, size_std: float) -> MetricFrame:
+    """The frame of the board instead of the world it lies in; the print's size is uncertain too."""
+    T = se3.inverse(T_world_board) @ frame.T_world_model
+    std = float(np.hypot(frame.scale_std, size_std))
+    return MetricFrame(frame.scale, std, T, frame.source, frame.notes)
+
+
+def _distance(scan: Scan, distance: StatedDistance, number: dict[int, int]) -> Distance:
+    ends = []
+    for clicks in (distance.first, distance.second):
+        for picture, _, _ in clicks:
+            if picture not in number:
+                raise InputError(
+                    f"{scan.folder / 'scan.yaml'}: the distance of {distance.metres:g} m is "
+                    f"clicked in picture {picture}, which is not used (there are "
+                    f"{len(scan.pictures.times)} pictures; it is blurred, of another size, or has "
+                    f"no pose). Click in others, for example {sorted(number)[:10]}."
+                )
+        ends.append(
+            Clicks(
+                np.array([number[c[0]] for c in clicks], dtype=np.int64),
+                np.array([c[1:] for c in clicks], dtype=np.float64),
+            )
+        )
+    return Distance((ends[0], ends[1]), distance.metres, distance.metres_std)
+
+
+def _flange_poses(scan: Scan, model: Model) -> Array:
+    """Robot poses at the candidates (n, 4, 4), by time, or by order where one stands for each."""
+    assert scan.file.scale.robot_poses is not None
+    path = inside(scan.folder, scan.file.scale.robot_poses, scan.folder / "scan.yaml")
+    times, poses = read_pose_table(path, "scan.yaml names it as robot_poses")
+    index = np.array([shot.index for shot in model.shots])
+    if len(times) == len(scan.pictures.times):
+        return np.asarray(poses[index])
+    wanted = scan.pictures.times[index]
+    right = np.clip(np.searchsorted(times, wanted), 1, len(times) - 1)
+    gap = np.minimum(np.abs(times[right] - wanted), np.abs(wanted - times[right - 1]))
+    if gap.max() > STALE_POSE:
+        worst = int(gap.argmax())
+        raise InputError(
+            f"{path}: {len(times)} poses from {times[0]:.3f} to {times[-1]:.3f} s for "
+            f"{len(scan.pictures.times)} pictures; the picture at {wanted[worst]:.3f} s is "
+            f"{gap[worst]:.3f} s away from the next pose, at most {STALE_POSE} s is accepted. Give "
+            "one pose per picture, or the pictures' clock."
+        )
+    share = (wanted - times[right - 1]) / (times[right] - times[right - 1])
+    step = se3.log(se3.inverse(poses[right - 1]) @ poses[right])
+    return np.asarray(poses[right - 1] @ se3.exp(share[:, None] * step))
+
+
+def _by_depth(scan: Scan, model: Model) -> MetricFrame:
+    """Scale from the export's depth pictures."""
+    depth = None if scan.posed is None else scan.posed.depth
+    if depth is None:
+        raise InputError(
+            f"{scan.folder / 'scan.yaml'}: scale.depth is true, but the {scan.format} capture has "
+            "no depth pictures."
+        )
+    if model.points is None or not len(model.points):
+        raise InputError(
+            f"{scan.folder / 'scan.yaml'}: scale.depth compares depth with sparse points, and the "
+            f"{scan.format} capture has none."
+        )
+    index = [shot.index for shot in model.shots]
+    reader: DepthReader = lambda i: depth(index[i])  # noqa: E731 - one line, with its type
+    return from_depth(reader, model.points, model.T_model_camera, model.cameras, model.seen)
+
+
+def _table(
+    scan: Scan, model: Model, frame: MetricFrame, T_metric_camera: Array, points: Array | None
+) -> tuple[Array, Array, tuple[str, ...]]:
+    """T_table_metric, T_world_table, and what was decided."""
+    if scan.board is not None and frame.source == "board":
+        return np.eye(4), scan.board.T_world_board.matrix, ()
+    if not model.has_table:
+        note = "Poses follow the object: the world is its own frame, and no table is known."
+        return np.eye(4), np.eye(4), (note,)
+    registered = T_metric_camera[np.isfinite(T_metric_camera).all(axis=(1, 2))]
+    if points is None or len(points) < 20:
+        raise InputError(
+            f"{scan.pictures.path}: {0 if points is None else len(points)} points are known, too "
+            "few to find the table that the object stands on. Film with a tag board in view."
+        )
+    up = None if model.up is None else frame.T_world_model[:3, :3] @ model.up
+    plane = find_table_plane(points, registered, up=up, where=str(scan.pictures.path))
+    T_table_metric = world_from_plane(plane, looked_at(registered))
+    note = (
+        f"The table is the plane that holds {plane.share:.0%} of the points near the object; its "
+        f"tilt is known to {plane.tilt_std:.2g} deg, its height to {1e3 * plane.offset_std:.2g} mm."
+    )
+    doubt = (
+        f"Another plane holds {plane.rival:.0%} as many points: look whether the object stands "
+        "upright in the pictures of the report."
+    )
+    notes = (note, doubt) if plane.rival > DOUBTFUL_PLANE else (note,)
+    return T_table_metric, np.eye(4), notes
