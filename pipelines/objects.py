@@ -19,20 +19,22 @@ from pipelines.process import dvc
 from pipelines.reference import LAB_REFERENCE, REFERENCE, reference_text
 from pipelines.suggest import unknown
 from pipelines.workspace import require_git
+from twinloop.capture.push_session import LOGS
+from twinloop.capture.source import WITHOUT_METRES, look
 from twinloop.card import NAME, ObjectCard, explain
 from twinloop.errors import InputError
 
 PARTS = ("scan", "push", "demo")
 """Folders of a capture."""
 
-REQUIRED = {
-    "scan": ("video.mp4", "board.yaml"),
+REQUIRED: dict[str, tuple[str, ...]] = {
+    "scan": (),  # many formats: twinloop.capture.source looks
     "push": ("camera.yaml", "board.yaml", "robot.yaml", "pushes.yaml"),
     "demo": ("video.mp4", "camera.yaml", "board.yaml", "hand.npz", "object_motion.csv"),
 }
 """Files that each folder of a capture must hold (docs/captures.md says what is in them)."""
 
-PER_PUSH = ("video.mp4", ("robot.mcap", "robot.csv"))
+PER_PUSH = ("video.mp4", LOGS)
 """Files of each push; of a tuple, one is enough."""
 
 PRESETS = Path("twinloop") / "lab" / "presets"
@@ -180,7 +182,8 @@ def check_captures(captures: dict[str, Path]) -> None:
     for part in PARTS:
         folder = captures.get(part)
         if folder is None:
-            faults.append(f"--{part} is missing: a folder with {', '.join(REQUIRED[part])}")
+            needed = ", ".join(REQUIRED[part]) or "a video, photos or an export, and board.yaml"
+            faults.append(f"--{part} is missing: a folder with {needed}")
         elif not folder.is_dir():
             faults.append(f"--{part} {folder}: not a folder")
         else:
@@ -189,6 +192,8 @@ def check_captures(captures: dict[str, Path]) -> None:
                 for name in REQUIRED[part]
                 if not (folder / name).is_file()
             ]
+    if (scan := captures.get("scan")) is not None and scan.is_dir():
+        faults += _check_scan(scan)
     if not faults:
         faults += _check_pushes(captures["push"])
     if faults:
@@ -196,6 +201,21 @@ def check_captures(captures: dict[str, Path]) -> None:
             "the captures are not complete:\n  " + "\n  ".join(faults) + "\n"
             "docs/captures.md says what each file holds."
         )
+
+
+def _check_scan(folder: Path) -> list[str]:
+    try:
+        kind = look(folder)
+    except InputError as error:
+        return [str(error)]
+    if kind in WITHOUT_METRES and not any(
+        (folder / n).exists() for n in ("board.yaml", "scan.yaml")
+    ):
+        return [
+            f"--scan {folder}: board.yaml is missing, and there is no scan.yaml to say what else "
+            f"gives metres to this capture ({kind})"
+        ]
+    return []
 
 
 def _check_pushes(folder: Path) -> list[str]:
@@ -211,8 +231,9 @@ def _check_pushes(folder: Path) -> list[str]:
             continue
         for wanted in PER_PUSH:
             options = (wanted,) if isinstance(wanted, str) else wanted
-            if not any((folder / name / option).is_file() for option in options):
-                faults.append(f"{folder / name}: {' or '.join(options)} is missing")
+            if not any((folder / name / option).exists() for option in options):
+                listed_options = ", ".join(options[:-1]) + (" or " if options[1:] else "")
+                faults.append(f"{folder / name}: {listed_options}{options[-1]} is missing")
     return faults
 
 

@@ -14,6 +14,8 @@ def write_capture(folder: Path, words: str) -> dict[str, Path]:
         parts[part].mkdir(parents=True)
         for name in names:
             (parts[part] / name).write_text(f"{part} {name}\n")
+    for name in ("video.mp4", "board.yaml"):
+        (parts["scan"] / name).write_text(f"scan {name}\n")
     (parts["scan"] / "words.txt").write_text(words)
     (parts["push"] / "pushes.yaml").write_text("pushes:\n  - {name: push_000, action: tap}\n")
     (parts["push"] / "push_000").mkdir()
