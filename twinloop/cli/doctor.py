@@ -34,6 +34,7 @@ EXTRA_COSTS = {
     "sfm": "scans without a tag board cannot be posed",
     "photos": "photos in HEIC are not read",
     "logs": "ROS bags, LeRobot and HDF5 robot logs are not read",
+    "depth": "depth of Record3D and EXR files is not read",
     "segment": "masks from an ONNX model of your own are not made",
 }
 
