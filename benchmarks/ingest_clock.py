@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.interpolate import CubicSpline
 
-from benchmarks.rows import Figure, Row, main
+from benchmarks.rows import Figure
 from twinloop.errors import InputError
 from twinloop.hand.model import RobotModel
 from twinloop.lab.film import frame_times
@@ -210,10 +210,3 @@ def motion(trials: int = 100) -> list[Figure]:
         error_figure("peer: cross-correlation of speeds alone", coarse, None, "correlation"),
         rate_figure("95 % interval from free motion covers", inside, trials, "higher"),
     ]
-
-
-CODE = ("twinloop/track/*.py", "twinloop/lab/**/*", "twinloop/hand/**/*")
-ROWS = [Row("pushes", pushes, CODE), Row("swapped", swapped, CODE), Row("motion", motion, CODE)]
-
-if __name__ == "__main__":
-    main("ingest_clock", Path(__file__), ROWS)

@@ -1,6 +1,6 @@
 """Figures of metric scale and hand-eye calibration.
 
-Run `python -m benchmarks.ingest_scale`; `--only ROW` for one row.  The pictures are the lab's phone
+The pictures are the lab's phone
 scans.  Robot poses, clicks and depth are the lab's truth with the noise of such devices; the model
 whose scale is sought comes from structure from motion on the pictures, which knows no board.
 """
@@ -17,7 +17,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.rows import Figure, Row, main
+from benchmarks.rows import Figure
 from tests.capture.robot_views import CAMERA, robot_views
 from twinloop.capture.board import Board, Detections, load_board
 from twinloop.capture.hand_eye import calibrate_hand_eye
@@ -25,10 +25,11 @@ from twinloop.capture.projection import Camera
 from twinloop.capture.scale import Clicks, Distance, MetricFrame, from_board, from_distance
 from twinloop.capture.scale_depth import from_depth
 from twinloop.capture.scale_robot import from_robot_poses
-from twinloop.capture.scan import candidates, select, shots, survey
+from twinloop.capture.scan import select
 from twinloop.capture.sfm import Reconstruction, SfmSettings, structure_from_motion
 from twinloop.capture.similarity import align
-from twinloop.capture.video import read_video
+from twinloop.capture.survey import candidates, shots, survey
+from twinloop.capture.video import Video
 from twinloop.geometry import se3
 from twinloop.lab.objects import build_object
 from twinloop.lab.scan import ScanSettings, ScanTruth, shoot_scan
@@ -47,7 +48,6 @@ ROBOT = (3e-4, float(np.radians(0.03)))
 """Repeatability of the robot, m and rad per axis."""
 X = se3.exp(np.array([0.03, -0.05, 0.08, 0.3, -0.2, 1.1]))
 """The camera on the flange."""
-CODE = ("twinloop/capture/*.py", "twinloop/lab/**/*", "tests/capture/robot_views.py")
 
 
 def hand_eye(seeds: int = 100) -> list[Figure]:
@@ -118,9 +118,10 @@ def film(name: str) -> Scan:
         spec = load_preset(name)
         truth = shoot_scan(build_object(spec, name), folder, SCAN, spec.noise, 0)
         video, board = folder / "video.mp4", load_board(folder / "board.yaml")
-        rated = survey(video)
-        chosen, verdict = candidates(rated, 80, 0.6, 0.3)
-        found = list(shots(video, rated.times, chosen, board, 240))
+        pictures = Video(video)
+        rated = survey(pictures)
+        chosen, verdict = candidates(rated, pictures.sizes, 80, 0.6, 0.3)
+        found = list(shots(pictures, chosen, board, 240))
         kept = select(
             found,
             rated,
@@ -136,7 +137,7 @@ def film(name: str) -> Scan:
         places = kept.calibration.T_board_camera[:, :3, 3]
         board_error = align(places, truth.T_world_camera[board_index, :3, 3]).scale - 1
         index = chosen[np.linspace(0, len(chosen) - 1, min(PICTURES, len(chosen))).astype(int)]
-        images = [frame.image for frame in read_video(video, indices=index.tolist())]
+        images = [frame.image for frame in pictures.read(index.tolist())]
     model = structure_from_motion(images, settings=SfmSettings(), where=name)
     by_index = {shot.index: shot.tags for shot in found}
     if not model.registered.all():
@@ -237,12 +238,3 @@ def _depth(scan: Scan, cameras: Sequence[Camera], rng: np.random.Generator) -> M
         return np.where(depth > 0, depth, np.nan)
 
     return from_depth(read, scan.model.points, scan.model.T_world_camera, cameras, seen)
-
-
-ROWS = [
-    Row("hand_eye", hand_eye, CODE),
-    *(Row(f"scale_{name}", partial(scale, name), CODE) for name in PRESETS),
-]
-
-if __name__ == "__main__":
-    main("ingest_scale", Path(__file__), ROWS)

@@ -19,8 +19,8 @@ import cv2
 import numpy as np
 
 from benchmarks.rows import Figure
-from twinloop.capture.scan import survey
 from twinloop.capture.select import sharpness, shrink
+from twinloop.capture.survey import survey
 from twinloop.capture.video import Video
 
 GROUP = 12
@@ -209,5 +209,5 @@ def _peak() -> int:
 
 
 if __name__ == "__main__":
-    survey(Path(sys.argv[1]))
+    survey(Video(Path(sys.argv[1])))
     print(_peak())
