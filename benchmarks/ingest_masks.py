@@ -10,23 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
-from typing import Any
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
-from benchmarks.rows import Figure, Row, main
+from benchmarks.rows import Figure
 from twinloop.capture.hull import Shape, VoxelGrid, carve, project_all
-from twinloop.capture.mask import Seeds, find_object, segment
+from twinloop.capture.mask import MaskSettings, Seeds, segment
 from twinloop.capture.mask_quality import DROP, quality
 from twinloop.capture.multiview_mask import find_box, grab, segment_views
+from twinloop.capture.seek import seek
+from twinloop.capture.sparse_points import sparse_points
 from twinloop.errors import InputError
 from twinloop.geometry import se3
-from twinloop.geometry.camera import matrix
 from twinloop.geometry.raycast import MeshRenderer
 from twinloop.lab.lens import LabCamera, Sensor
 from twinloop.lab.objects import build_object
@@ -44,7 +42,6 @@ PRESETS = ("spam", "letter_u", "bulb", "spray", "screwdriver")
 """A box, one with a hole, a plain one, a tall one, a flat one with a thin blade."""
 FRAMES, WIDTH, HEIGHT = 24, 320, 426
 TARGET = 0.93
-CODE = ("twinloop/capture/*.py", "twinloop/lab/**/*", "twinloop/geometry/*.py")
 
 
 @dataclass(frozen=True)
@@ -105,35 +102,6 @@ def shoot(name: str, seed: int = 3) -> Views:
     )
 
 
-def matched_points(views: Views, reach: int = 2) -> Array:
-    """Points (m, 3) of SIFT matches between neighbouring views, triangulated with their poses."""
-    sift = cv2.SIFT.create(2000, contrastThreshold=0.01)
-    found = [sift.detectAndCompute(cv2.cvtColor(i, cv2.COLOR_RGB2GRAY), None) for i in views.images]
-    T = se3.inverse(views.T_world_camera)
-    k = views.intrinsics
-    points = [np.zeros((0, 3))]
-    for i in range(len(found)):
-        for j in range(i + 1, min(i + 1 + reach, len(found))):
-            (first, a), (second, b) = found[i], found[j]
-            pairs = [p for p in cv2.BFMatcher().knnMatch(a, b, k=2) if len(p) == 2]
-            kept = [p[0] for p in pairs if p[0].distance < 0.8 * p[1].distance]
-            if not kept:
-                continue
-            u = np.array([first[m.queryIdx].pt for m in kept])
-            v = np.array([second[m.trainIdx].pt for m in kept])
-            P, Q = matrix(k[i]) @ T[i][:3], matrix(k[j]) @ T[j][:3]
-            X = cv2.triangulatePoints(P, Q, u.T, v.T)
-            X = np.asarray((X[:3] / X[3]).T, np.float64)
-            good = np.isfinite(X).all(axis=1)
-            for n, seen in ((i, u), (j, v)):
-                pixels, depth = project_all(X, k[n], T[n])
-                good &= (depth > 0) & (np.linalg.norm(pixels - seen, axis=1) < 1.0)
-            rays = [X - views.T_world_camera[n, :3, 3] for n in (i, j)]
-            rays = [r / np.linalg.norm(r, axis=1, keepdims=True) for r in rays]
-            points.append(X[good & ((rays[0] * rays[1]).sum(axis=1) < np.cos(np.radians(2)))])
-    return np.concatenate(points)
-
-
 def overlap(masks: Images, truth: Flags) -> Array:
     """Intersection over union (frame,)."""
     on = masks > 0
@@ -166,25 +134,33 @@ def projected(views: Views, points: Array) -> Flags:
 
 
 def with_board(views: Views) -> Images:
-    """Masks of the way for captures with a board."""
+    """Masks of captures with a board, as the stage makes them: small pictures, then full ones."""
     T = se3.inverse(views.T_world_camera)
     k = views.intrinsics.copy()
     k[:, :2] /= 2
     k[:, 2:] = (k[:, 2:] + 0.5) / 2 - 0.5
-    small = np.stack(
-        [
-            cv2.resize(i, (WIDTH // 2, HEIGHT // 2), interpolation=cv2.INTER_AREA)
-            for i in views.images
-        ]
+    half = [
+        cv2.resize(i, (WIDTH // 2, HEIGHT // 2), interpolation=cv2.INTER_AREA) for i in views.images
+    ]
+    small = np.asarray(np.stack(half), np.uint8)
+    points = sparse_points(small, k, views.T_world_camera)
+    place = seek(small, k, T, points, views.bounds, {}, 0.3)
+    coarse = segment_views(
+        small,
+        k,
+        views.T_world_camera,
+        box=place.box,
+        points=points,
+        start=place.rough,
+        settings=MaskSettings(rounds=2, voxels=60_000),
     )
-    start = find_object(np.asarray(small, np.uint8), k, T, views.bounds)
-    return segment(views.images, views.intrinsics, T, start).mask
+    return segment(views.images, views.intrinsics, T, coarse.shape).mask
 
 
 def figures(name: str) -> list[Figure]:
     """All ways on one preset, in the same run."""
     views = shoot(name)
-    points = matched_points(views)
+    points = sparse_points(views.images, views.intrinsics, views.T_world_camera)
     box = find_box(points, views.T_world_camera, views.intrinsics, (WIDTH, HEIGHT))
     corners = np.array(np.meshgrid(*np.stack(box, axis=1), indexing="ij")).reshape(3, -1).T
     drawn = rectangles(projected(views, corners), 0)
@@ -280,9 +256,3 @@ def ranking(name: str, views: Views, box: tuple[Array, Array]) -> Figure:
         "higher",
         FRAMES,
     )
-
-
-ROWS: list[Any] = [Row(name, partial(figures, name), CODE) for name in PRESETS]
-
-if __name__ == "__main__":
-    main("ingest_masks", Path(__file__), ROWS)

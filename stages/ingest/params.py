@@ -61,7 +61,7 @@ class Params(StageParams):
         "dropped [1].",
     )
     min_quality: float = Field(
-        0.5,
+        0.65,
         ge=0,
         le=1,
         description="Least quality of a mask (agreement with the others, colours, edge); frames "

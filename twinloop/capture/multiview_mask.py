@@ -109,6 +109,7 @@ def segment_views(
     box: tuple[Array, Array],
     points: Array | None = None,
     prompts: Mapping[int, ViewPrompt] | None = None,
+    start: Shape | None = None,
     settings: MaskSettings | None = None,
 ) -> Masks:
     """Cut the object out of every view.
@@ -120,6 +121,7 @@ def segment_views(
         box: Lowest and highest corner (3,) m that the object lies in, see :func:`find_box`.
         points: Sparse points (m, 3) m, of the object and others; None when there are none.
         prompts: What the user pointed at, by number of the frame.
+        start: Rough shape, from smaller pictures; found here when None.
         settings: How.
 
     Raises:
@@ -129,12 +131,13 @@ def segment_views(
     T_camera_world = se3.inverse(T_world_camera)
     on_object = _inside(points, box) if points is not None else np.zeros((0, 3))
     hints = prompts or {}
-    shape = _start(images, intrinsics, T_camera_world, box, on_object, hints, settings)
+    if start is None:
+        start = _start(images, intrinsics, T_camera_world, box, on_object, hints, settings)
     seeds = [
         _seeds(images.shape[1:3], on_object, k, T, hints.get(i))
         for i, (k, T) in enumerate(zip(intrinsics, T_camera_world, strict=True))
     ]
-    return segment(images, intrinsics, T_camera_world, shape, settings, seeds)
+    return segment(images, intrinsics, T_camera_world, start, settings, seeds)
 
 
 def _start(

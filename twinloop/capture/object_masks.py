@@ -17,13 +17,15 @@ from twinloop.capture.crop import undistorters
 from twinloop.capture.given_masks import GivenMask, given_mask, hull_of
 from twinloop.capture.hull import Shape
 from twinloop.capture.located import Located
-from twinloop.capture.mask import Masks, MaskSettings, find_object, segment
-from twinloop.capture.mask_quality import quality
-from twinloop.capture.multiview_mask import find_box, segment_views
+from twinloop.capture.mask import Masks, MaskSettings
+from twinloop.capture.mask_quality import DROP, quality
+from twinloop.capture.multiview_mask import segment_views
 from twinloop.capture.plane import PlaneGrid, exposure_gains, rectify
 from twinloop.capture.projection import Undistorter
 from twinloop.capture.prompts import ViewPrompt, by_picture
+from twinloop.capture.seek import Place, seek
 from twinloop.capture.source import Scan
+from twinloop.capture.sparse_points import sparse_points
 from twinloop.capture.survey import Verdict
 from twinloop.errors import InputError
 from twinloop.geometry import se3
@@ -40,7 +42,7 @@ class MaskLimits:
     """Tallest object looked for, m."""
     min_support: float = 0.5
     """Least share of a mask whose colours speak for the object; frames below are dropped."""
-    min_quality: float = 0.5
+    min_quality: float = DROP
     """Least quality of a mask; frames below are dropped."""
     min_frames: int = 6
     """Frames that must remain."""
@@ -57,7 +59,8 @@ class Found:
     shape: Shape
     """Rough hull, table frame."""
     way: str
-    """Where masks come from: "board", "views", "mask files", "alpha", "segmenter", "export"."""
+    """Where masks come from: "board", "board and views", "views", "mask files", "alpha",
+    "segmenter", "export"."""
     given: GivenMask | None
     """Masks that were given."""
     prompts: Mapping[int, ViewPrompt]
@@ -89,14 +92,12 @@ def find(scan: Scan, located: Located, settings: MaskSettings, limits: MaskLimit
     if masks is not None:
         shape = hull_of(masks, k, T, coarse)
         return Found(located, gains, shape, way, given, prompts)
-    if located.board is not None and not prompts:
-        way = "board"
-        rough = find_object(images, k, T, located.board.bounds(), limits.max_height)
-        found = segment(images, k, T, rough, coarse)
-    else:
-        way = "views"
-        hints = _hints(prompts, located, lenses, [_whole(lens) for lens in lenses], small=True)
-        found = _by_views(images, k, located, hints, coarse)
+    hints = _hints(prompts, located, lenses, [_whole(lens) for lens in lenses], small=True)
+    if located.points is None:
+        located = replace(located, points=sparse_points(images, k, se3.inverse(T)))
+    bounds = None if located.board is None else located.board.bounds()
+    place = seek(images, k, T, located.points, bounds, hints, limits.max_height)
+    found = _coarse(images, k, located, place, hints, coarse)
     keep = found.support >= limits.min_support
     if not keep.all():
         located = _enough(
@@ -106,14 +107,11 @@ def find(scan: Scan, located: Located, settings: MaskSettings, limits: MaskLimit
             f"show the object (share of the mask whose colours speak for it at least "
             f"{limits.min_support}, median {np.median(found.support):.2f})",
         )
-        images, k, T, gains = images[keep], k[keep], T[keep], gains[keep]
+        images, k, gains = images[keep], k[keep], gains[keep]
         lenses = [lens for lens, ok in zip(lenses, keep, strict=True) if ok]
-        if way == "board":
-            found = segment(images, k, T, rough, coarse)
-        else:
-            hints = _hints(prompts, located, lenses, [_whole(lens) for lens in lenses], small=True)
-            found = _by_views(images, k, located, hints, coarse)
-    return Found(located, gains, found.shape, way, None, prompts)
+        hints = _hints(prompts, located, lenses, [_whole(lens) for lens in lenses], small=True)
+        found = _coarse(images, k, located, place, hints, coarse)
+    return Found(located, gains, found.shape, place.way, None, prompts)
 
 
 @dataclass(frozen=True)
@@ -174,11 +172,18 @@ def cut(
         either = ((mask > 0) | (silhouette > 0)).sum(axis=(1, 2))
         agreement, support = both / np.maximum(either, 1), None
     else:
-        if found.way == "board":
-            masks = segment(images, intrinsics, T, found.shape, settings)
-        else:
-            hints = _hints(found.prompts, found.located, lenses, list(windows), small=False)
-            masks = _by_views(images, intrinsics, found.located, hints, settings)
+        hints = _hints(found.prompts, found.located, lenses, list(windows), small=False)
+        masks = segment_views(
+            images,
+            intrinsics,
+            se3.inverse(T),
+            box=found.shape.box(0.1),
+            # Points of small pictures are too coarse to be certain at full size.
+            points=found.located.points if found.located.board is None else None,
+            prompts=hints,
+            start=found.shape,
+            settings=settings,
+        )
         mask, agreement, support = masks.mask, masks.agreement, masks.support
         silhouette = masks.shape.silhouettes(intrinsics, T, mask.shape[1:3])
     trust = quality(images, mask, silhouette, support)
@@ -219,24 +224,23 @@ def _whole(lens: Undistorter) -> NDArray[np.int64]:
     return np.array([0, 0, lens.width, lens.height])
 
 
-def _by_views(
+def _coarse(
     images: Images,
     intrinsics: Array,
     located: Located,
+    place: Place,
     hints: Mapping[int, ViewPrompt],
     settings: MaskSettings,
 ) -> Masks:
-    T_table_camera = se3.inverse(located.T_camera_table)
-    points = np.zeros((0, 3)) if located.points is None else located.points
-    size = (images.shape[2], images.shape[1])
-    box = find_box(points, T_table_camera, intrinsics, size, hints)
+    """Masks of the small pictures."""
     return segment_views(
         images,
         intrinsics,
-        T_table_camera,
-        box=box,
-        points=points if len(points) else None,
+        se3.inverse(located.T_camera_table),
+        box=place.box,
+        points=located.points,
         prompts=hints,
+        start=place.rough,
         settings=settings,
     )
 
