@@ -1,6 +1,7 @@
 """Writing of mp4 files as a phone or a camera does: own time stamps, rotation metadata, same bytes.
 
-Determinism: one encoder thread and no creation time, so the bytes depend on the frames alone.
+Determinism: one encoder thread, no decisions of x264 that vary from run to run, and no creation
+time, so the bytes depend on the frames alone.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ def write_video(
         stream.codec_context.time_base = TIME_BASE
         stream.time_base = TIME_BASE
         stream.pix_fmt = "yuv420p"
-        stream.options = {"crf": str(crf), "preset": "veryfast", "x264-params": "threads=1"}
+        # With adaptive B frames or its macroblock tree x264 gives other bytes from run to run.
+        x264 = "threads=1:b-adapt=0:mbtree=0"
+        stream.options = {"crf": str(crf), "preset": "veryfast", "x264-params": x264}
         if rotation % 360:
             stream.set_display_rotation(float(rotation))
         for image, time in zip(frames, times, strict=True):
