@@ -5,9 +5,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from twinloop.capture.crop import undistorters
 from twinloop.capture.located import Located, LocateSettings
 from twinloop.capture.metric_world import Model, place
+from twinloop.capture.projection import Camera
 from twinloop.capture.source import Scan
+from twinloop.capture.sparse_points import sparse_points
 from twinloop.capture.survey import Shot, Survey
 
 Array = NDArray[np.float64]
@@ -56,8 +59,11 @@ def locate_by_export(
     index = [shot.index for shot in shots]
     cameras = tuple(scan.lens or posed.cameras[i] for i in index)
     points = posed.points
-    if points is None and posed.depth is not None:
+    if points is None and posed.depth is not None and not scan.file.scale.depth:
+        # Where depth is to be compared with points, they must not come from it.
         points = _depth_points(scan, index, poses)
+    if points is None and posed.T_world_object is None:
+        points = _matched_points(shots, cameras, poses[index])
     model = Model(
         way=f"export ({scan.format})",
         shots=shots,
@@ -78,6 +84,14 @@ def _inverse(T: Array) -> Array:
     out[..., :3, :3] = turned
     out[..., :3, 3] = -np.einsum("...ij,...j->...i", turned, T[..., :3, 3])
     return out
+
+
+def _matched_points(shots: list[Shot], cameras: tuple[Camera, ...], poses: Array) -> Array:
+    """Points (m, 3) by matching the small pictures, where the export has none."""
+    height, width = shots[0].small.shape[:2]
+    lenses = undistorters([c.scaled(width, height) for c in cameras], 1.0)
+    images = np.stack([u.image(s.small) for u, s in zip(lenses, shots, strict=True)])
+    return sparse_points(images, np.stack([u.intrinsics for u in lenses]), poses)
 
 
 def _depth_points(scan: Scan, index: list[int], poses: Array) -> Array:

@@ -296,7 +296,7 @@ def _choose(folder: Path, counts: dict[int, dict[int, int]], object_id: int | No
         if len(counts) > 1:
             raise InputError(
                 f"{folder}: the masks show several objects: {listed}. Say which one is meant "
-                "(object_id)."
+                "(mask_object)."
             )
         return next(iter(counts))
     if object_id not in counts:

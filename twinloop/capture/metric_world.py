@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -95,10 +95,12 @@ def place(
             f"{scan.pictures.path}: {int(registered.sum())} of {len(registered)} candidates have a "
             f"pose ({model.way}), at least {settings.min_frames} are needed."
         )
-    frame = _metres(scan, model)
+    frame, on_board = metres(scan, model)
     T_metric_camera = frame.poses(model.T_model_camera)
     points = None if model.points is None else frame.points(model.points)
-    T_table_metric, T_world_table, notes = _table(scan, model, frame, T_metric_camera, points)
+    T_table_metric, T_world_table, notes = _table(
+        scan, model, frame, T_metric_camera, points, on_board=on_board
+    )
     T_table_camera = T_table_metric @ T_metric_camera
     target = looked_at(T_table_camera[registered])
     distance = np.linalg.norm(T_table_camera[registered, :3, 3] - target, axis=1)
@@ -126,7 +128,7 @@ def place(
         rest=[shot for shot in model.shots if shot.index not in index],
         scale_source=frame.source,
         scale_std=frame.scale_std,
-        board=scan.board if frame.source == "board" else None,
+        board=scan.board if on_board else None,
         notes=(*model.notes, *frame.notes, *notes),
     )
 
@@ -148,12 +150,20 @@ def require_scale(scan: Scan) -> None:
         )
 
 
-def _metres(scan: Scan, model: Model) -> MetricFrame:
-    """Scale by every source there is; they must agree."""
-    if model.scale is not None:
-        return model.scale
+def metres(scan: Scan, model: Model) -> tuple[MetricFrame, bool]:
+    """Scale by every source there is; they must agree.
+
+    Returns:
+        The most certain scale, and whether the frame is the board's: where a board gives metres it
+        stays the world, whichever source knows the scale best.
+
+    Raises:
+        InputError: There is no source, one is damaged, or two disagree.
+    """
     found: list[MetricFrame] = []
-    if scan.board is not None:
+    if model.scale is not None:
+        found.append(model.scale)
+    elif scan.board is not None:
         tags = [shot.tags for shot in model.shots]
         found.append(
             _on_table(
@@ -188,7 +198,14 @@ def _metres(scan: Scan, model: Model) -> MetricFrame:
             (f"The {scan.format} export is taken to be in metres, to {100 * EXPORT_STD:g} %.",),
         )
         found.append(promise)
-    return reconcile(found)
+    best = reconcile(found)
+    board = next((frame for frame in found if frame.source == "board"), None)
+    if board is None or best.source == "board":
+        return best, board is not None
+    # The print is a little larger or smaller than it says: stretched about the board's origin.
+    T = board.T_world_model.copy()
+    T[:3, 3] *= best.scale / board.scale
+    return replace(best, T_world_model=T), True
 
 
 def _on_table(frame: MetricFrame, T_world_board: Array, size_std: float) -> MetricFrame:
@@ -261,10 +278,16 @@ def _by_depth(scan: Scan, model: Model) -> MetricFrame:
 
 
 def _table(
-    scan: Scan, model: Model, frame: MetricFrame, T_metric_camera: Array, points: Array | None
+    scan: Scan,
+    model: Model,
+    frame: MetricFrame,
+    T_metric_camera: Array,
+    points: Array | None,
+    *,
+    on_board: bool,
 ) -> tuple[Array, Array, tuple[str, ...]]:
     """T_table_metric, T_world_table, and what was decided."""
-    if scan.board is not None and frame.source == "board":
+    if scan.board is not None and on_board:
         return np.eye(4), scan.board.T_world_board.matrix, ()
     if not model.has_table:
         note = "Poses follow the object: the world is its own frame, and no table is known."

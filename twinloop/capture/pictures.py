@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,3 +67,12 @@ class Pictures(Protocol):
         Raises:
             InputError: A picture cannot be decoded; names it.
         """
+
+
+def commonest_size(sizes: NDArray[np.int64]) -> tuple[int, int]:
+    """Columns and rows that most pictures have, of their sizes (n, 2), px.
+
+    Of equally common sizes it is the larger one, so that the choice does not hang on the order.
+    """
+    counts = Counter((int(w), int(h)) for w, h in sizes)
+    return max(counts, key=lambda size: (counts[size], size))

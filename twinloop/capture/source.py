@@ -27,7 +27,7 @@ from twinloop.capture.formats import (
 from twinloop.capture.guard import check_decodes
 from twinloop.capture.photo_file import SUFFIXES as PHOTOS
 from twinloop.capture.photos import Photos
-from twinloop.capture.pictures import Pictures
+from twinloop.capture.pictures import Pictures, commonest_size
 from twinloop.capture.posed import PosedCapture
 from twinloop.capture.projection import Camera
 from twinloop.capture.scan_file import ScanFile, load_scan_file
@@ -123,7 +123,7 @@ def _find(folder: Path, file: ScanFile, scratch: Path) -> tuple[str, Path]:
     place = inside(folder, file.source, folder / "scan.yaml") if file.source else folder
     if not place.exists():
         raise InputError(f"{folder / 'scan.yaml'}: source {file.source!r} does not exist.")
-    if file.format not in ("auto", "video"):
+    if file.format not in ("auto", "video", "photos"):
         return file.format, _unpacked(place, scratch)
     if place.is_file():
         if place.suffix.lower() in {".r3d", ".zip"}:
@@ -142,7 +142,7 @@ def _find(folder: Path, file: ScanFile, scratch: Path) -> tuple[str, Path]:
             return kind, place
     if file.format == "auto" and lerobot.detects(place):
         return "lerobot", place
-    videos = list_files(place, VIDEOS)
+    videos = [] if file.format == "photos" else list_files(place, VIDEOS)
     if len(videos) == 1:
         return "video", videos[0]
     if len(videos) > 1:
@@ -151,11 +151,11 @@ def _find(folder: Path, file: ScanFile, scratch: Path) -> tuple[str, Path]:
             "the scan's one as `source` in scan.yaml."
         )
     archives = list_files(place, {".r3d", ".zip"})
-    if len(archives) == 1:
+    if len(archives) == 1 and file.format == "auto":
         return _find_unpacked(archives[0], scratch)
     for name in ("photos", "images", "."):
         candidate = place / name
-        if candidate.is_dir() and list_files(candidate, PHOTOS):
+        if file.format != "video" and candidate.is_dir() and list_files(candidate, PHOTOS):
             return "photos", candidate
     raise InputError(
         f"{place}: holds neither a video, nor photos (in it, or in photos/ or images/), nor an "
@@ -185,7 +185,7 @@ def _lens(folder: Path, file: ScanFile, pictures: Pictures) -> Camera:
     """The lens that ``scan.yaml`` names, at the size of the pictures."""
     assert file.camera is not None
     path = inside(folder, file.camera, folder / "scan.yaml")
-    width, height = (int(v) for v in pictures.sizes[0])
+    width, height = commonest_size(pictures.sizes)
     if kalibr.detects(path):
         lens = kalibr.read_kalibr_camera(path, file.camera_name, (width, height))
     elif opencv_yaml.detects(path):

@@ -5,7 +5,6 @@ Memory does not grow with the length of a video: one decoded picture is held at 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
@@ -15,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twinloop.capture.board import Board, Detections, detect_tags
-from twinloop.capture.pictures import Pictures
+from twinloop.capture.pictures import Pictures, commonest_size
 from twinloop.capture.select import (
     best_in_bins,
     difference,
@@ -118,10 +117,7 @@ def candidates(
     verdict[named] = Verdict.SPARE
     if posed is not None:
         verdict[~posed] = Verdict.NOT_REGISTERED
-    common = Counter((int(w), int(h)) for w, h in sizes)
-    # The larger one of equally common sizes, so that the choice does not hang on the order.
-    size = max(common, key=lambda s: (common[s], s))
-    verdict[(sizes != size).any(axis=1)] = Verdict.OTHER_SIZE
+    verdict[(sizes != commonest_size(sizes)).any(axis=1)] = Verdict.OTHER_SIZE
     chosen = best_in_bins(rated.sharpness, verdict == Verdict.SPARE, count)
     named = named[verdict[named] == Verdict.SPARE]
     return np.union1d(chosen, named), verdict

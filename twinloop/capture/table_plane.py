@@ -151,8 +151,7 @@ def find_table_plane(
 
 
 _ADVICE = (
-    "Lay a tag board or a printed page under the object, or state the plane in the capture's "
-    "settings."
+    "Lay a tag board or a printed page under the object, and film more of the table around it."
 )
 
 
