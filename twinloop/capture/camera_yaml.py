@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -48,6 +49,12 @@ class CameraFile(BaseModel):
 
 Model = TypeVar("Model", bound=BaseModel)
 
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+LARGEST_FILE = 4 * 2**20
+"""Largest YAML file that is read, bytes."""
+MOST_VALUES = 200_000
+"""Most values of a YAML file, what its aliases repeat counted each time."""
+
 
 def load_camera(path: Path) -> CameraFile:
     """Read a ``camera.yaml``.
@@ -81,14 +88,57 @@ def read_mapping(path: Path) -> dict[str, Any]:
     """Read a YAML file that holds one mapping, safely.
 
     Raises:
-        InputError: The file is missing, no text, no YAML, or holds something else than a mapping.
+        InputError: The file is missing, no regular file, too large, no text, no YAML, expands
+            without bound by its aliases, says a key twice, or holds something else than a mapping.
     """
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        if not path.is_file() and path.exists():
+            raise InputError(f"{path}: is no regular file; a YAML text is expected.")
+        if (size := path.stat().st_size) > LARGEST_FILE:
+            raise InputError(f"{path}: has {size} bytes, at most {LARGEST_FILE} are read.")
+        content = _loaded(path, path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError as error:
         raise InputError(f"{path}: no such file. Check the capture folder's layout.") from error
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, ValueError, TypeError, RecursionError, yaml.YAMLError) as error:
+        # ValueError: no UTF-8, a date such as 2026-13-01, a number of thousands of digits.
         raise InputError(f"{path}: cannot be read as YAML: {error}") from error
     if not isinstance(content, dict):
         raise InputError(f"{path}: expected a mapping, found {type(content).__name__}.")
     return {str(key): value for key, value in content.items()}
+
+
+def _loaded(path: Path, text: str) -> Any:
+    """Content of a YAML text, its size and its keys checked before values are made."""
+    loader = LOADER(text)
+    try:
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        if (count := _values(path, node, {})) > MOST_VALUES:
+            raise InputError(
+                f"{path}: holds {count:.3g} values with what its aliases (*name) repeat, at most "
+                f"{MOST_VALUES} are read; write the values out."
+            )
+        return loader.construct_document(node)
+    finally:
+        loader.dispose()
+
+
+def _values(path: Path, node: yaml.Node, known: dict[int, int]) -> int:
+    """Values in a node, aliases expanded; ``known`` holds those of nodes that were counted."""
+    if isinstance(node, yaml.ScalarNode):
+        return 1
+    if id(node) in known:
+        if not known[id(node)]:
+            raise InputError(f"{path}: an alias (*name) stands within what it names.")
+        return known[id(node)]
+    known[id(node)] = 0
+    parts = node.value
+    if isinstance(node, yaml.MappingNode):
+        names = [k.value for k, _ in node.value if isinstance(k, yaml.ScalarNode)]
+        if len(set(names)) < len(names):
+            twice = sorted({name for name, count in Counter(names).items() if count > 1})
+            raise InputError(f"{path}: the keys {twice[:5]} stand twice in one mapping.")
+        parts = [part for pair in node.value for part in pair]
+    known[id(node)] = 1 + sum(_values(path, part, known) for part in parts)
+    return known[id(node)]

@@ -14,19 +14,6 @@ from twinloop.capture.board import Pose
 from twinloop.capture.camera_yaml import read_model
 from twinloop.capture.prompts import Prompts
 
-FORMATS = (
-    "auto",
-    "video",
-    "photos",
-    "colmap",
-    "nerfstudio",
-    "record3d",
-    "polycam",
-    "stray",
-    "arkitscenes",
-    "bop",
-    "lerobot",
-)
 Format = Literal[
     "auto",
     "video",
