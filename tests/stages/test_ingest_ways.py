@@ -1,0 +1,242 @@
+"""The ingest stage on what people have instead of a video on a board: metres, up and masks."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+import yaml
+from PIL import Image
+
+from stages.harness import Inputs
+from stages.ingest.params import Params
+from stages.ingest.run import run
+from tests.capture.scene import Scene, grid_board
+from twinloop.capture.similarity import align
+from twinloop.capture.survey import Verdict
+from twinloop.card import ObjectCard
+from twinloop.errors import InputError
+from twinloop.geometry import quaternion, se3
+
+FRAMES = 16
+PARAMS = Params(
+    frames=12, candidates=16, max_side=120, small_side=160, voxels=60_000, mask_rounds=2
+)
+SCALE = 2.7
+"""Model units per metre of the exports."""
+T_MODEL_BOARD = se3.exp(np.array([0.4, -1.0, 2.0, 0.5, -0.8, 0.3]))
+
+
+@pytest.fixture(scope="module")
+def scene() -> Scene:
+    """A box in the empty middle of a board, at 320 x 240."""
+    return Scene(board=grid_board(hole=0.06))
+
+
+@pytest.fixture(scope="module")
+def photos(scene: Scene, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Photos of it, and the true masks."""
+    folder = tmp_path_factory.mktemp("photos")
+    rng = np.random.default_rng(0)
+    for name in ("images", "masks"):
+        (folder / name).mkdir()
+    for i, pose in enumerate(scene.orbit(FRAMES)):
+        image, mask = scene.render(pose)
+        noisy = (image + rng.normal(0, 1, image.shape)).clip(0, 255).astype(np.uint8)
+        Image.fromarray(noisy).save(folder / "images" / f"p{i:02d}.png")
+        Image.fromarray((mask > 0.5).astype(np.uint8) * 255).save(
+            folder / "masks" / f"p{i:02d}.png"
+        )
+    return folder
+
+
+def capture(photos: Path, tmp_path: Path, *parts: str) -> tuple[Path, Inputs]:
+    """A project with a copy of the photos; its scan folder, and what the stage is handed."""
+    scan = tmp_path / "datasets" / "box" / "raw" / "scan"
+    scan.mkdir(parents=True)
+    for part in parts:
+        shutil.copytree(photos / part, scan / part)
+    return scan, Inputs("box", tmp_path, ObjectCard(name="box", license="MIT"), {}, "cpu", 0)
+
+
+def write_board(scan: Path, scene: Scene) -> None:
+    """Describe the print."""
+    (scan / "board.yaml").write_text(yaml.safe_dump(scene.board.model_dump(mode="json")))
+
+
+def stated_length(scene: Scene) -> dict[str, object]:
+    """The longest length between tag corners, clicked in three pictures to 0.3 px."""
+    corners = np.array([corner[0] for corner in scene.board.corners().values()])
+    gaps = np.linalg.norm(corners[:, None] - corners[None], axis=2)
+    rng = np.random.default_rng(1)
+    poses = scene.orbit(FRAMES)
+    ends = []
+    for end in np.unravel_index(gaps.argmax(), gaps.shape):
+        clicks = []
+        for picture in range(FRAMES):
+            seen = se3.apply(se3.inverse(poses[picture]), corners[end][None])
+            u, v = scene.camera.project(seen)[0] + rng.normal(0, 0.3, 2)
+            if 5 < u < 315 and 5 < v < 235:
+                clicks.append([picture, float(u), float(v)])
+        ends.append(clicks[::2])
+    return {"metres": float(gaps.max()), "first": ends[0], "second": ends[1]}
+
+
+def model_poses(scene: Scene) -> np.ndarray:
+    """Camera poses in a tool's own world: turned, moved, of another scale."""
+    poses = scene.orbit(FRAMES)
+    poses[:, :3, 3] *= SCALE
+    return np.asarray(T_MODEL_BOARD @ poses)
+
+
+def model_points(scene: Scene) -> np.ndarray:
+    """Points on the print and on the box, in the tool's world."""
+    rng = np.random.default_rng(2)
+    low, high = scene.board.bounds()
+    flat = np.column_stack([rng.uniform(low, high, (400, 2)), np.zeros(400)])
+    size = np.array(scene.size)
+    faces = rng.uniform(-0.5, 0.5, (300, 3))
+    axis = rng.integers(0, 3, 300)
+    faces[np.arange(300), axis] = np.sign(faces[np.arange(300), axis]) / 2
+    box = faces * size
+    c, s = np.cos(scene.yaw), np.sin(scene.yaw)
+    box = box @ np.array([[c, s, 0], [-s, c, 0], [0, 0, 1]]) + [0, 0, size[2] / 2]
+    points = np.concatenate([flat, box]) + rng.normal(0, 2e-4, (700, 3))
+    return se3.apply(T_MODEL_BOARD, SCALE * points)
+
+
+def write_colmap(scan: Path, scene: Scene) -> None:
+    """A text model of COLMAP: world to camera, pixels from the corner."""
+    sparse = scan / "sparse" / "0"
+    sparse.mkdir(parents=True)
+    fx, fy, cx, cy = scene.camera.intrinsics
+    k1, k2, p1, p2, _ = scene.camera.distortion
+    lens = f"{fx} {fy} {cx + 0.5} {cy + 0.5} {k1} {k2} {p1} {p2}"
+    (sparse / "cameras.txt").write_text(f"1 OPENCV 320 240 {lens}\n")
+    poses, points = se3.inverse(model_poses(scene)), model_points(scene)
+    lines: list[str] = []
+    tracks: list[list[str]] = [[] for _ in points]
+    for i, T in enumerate(poses, start=1):
+        q = quaternion.from_matrix(T[:3, :3])
+        pixels = scene.camera.project(se3.apply(T, points))
+        seen = [n for n, (u, v) in enumerate(pixels) if 0 < u < 319 and 0 < v < 239]
+        for place, n in enumerate(seen):
+            tracks[n].append(f"{i} {place}")
+        pose = " ".join(str(v) for v in (*q, *T[:3, 3]))
+        lines.append(f"{i} {pose} 1 p{i - 1:02d}.png")
+        lines.append(" ".join(f"{pixels[n, 0] + 0.5} {pixels[n, 1] + 0.5} {n + 1}" for n in seen))
+    (sparse / "images.txt").write_text("\n".join(lines) + "\n")
+    (sparse / "points3D.txt").write_text(
+        "".join(
+            f"{n + 1} {x} {y} {z} 0 0 0 0.5 {' '.join(track)}\n"
+            for n, ((x, y, z), track) in enumerate(zip(points, tracks, strict=True))
+        )
+    )
+
+
+def write_transforms(scan: Path, scene: Scene) -> None:
+    """A transforms.json: camera to world, OpenGL axes, pixels from the corner, one missing."""
+    fx, fy, cx, cy = scene.camera.intrinsics
+    k1, k2, p1, p2, k3 = scene.camera.distortion
+    poses = model_poses(scene)
+    poses[:, :, 1:3] *= -1
+    frames = [
+        {"file_path": f"images/p{i:02d}.png", "transform_matrix": pose.tolist()}
+        for i, pose in enumerate(poses)
+    ]
+    frames.append({**frames[0], "file_path": "images/p99.png"})
+    lens = {"fl_x": fx, "fl_y": fy, "cx": cx + 0.5, "cy": cy + 0.5, "w": 320, "h": 240}
+    bend = {"k1": k1, "k2": k2, "p1": p1, "p2": p2, "k3": k3}
+    (scan / "transforms.json").write_text(json.dumps({**lens, **bend, "frames": frames}))
+
+
+def check(frames: xr.Dataset, scene: Scene, worst: float, scale: float) -> None:
+    """Camera places within ``worst`` m of the truth, scale within a share, up and table right."""
+    true = scene.orbit(FRAMES)[frames["source"].values]
+    fit = align(frames["position_world_camera"].values, true[:, :3, 3])
+    assert abs(fit.scale - 1) < scale
+    assert fit.rms < worst
+    # Which way x points is free, up and the table's height are not.
+    assert np.degrees(np.arccos(np.clip(fit.T[2, 2], -1, 1))) < 0.5
+    assert abs(fit.T[2, 3]) < 1e-3
+    pose = se3.from_position_quaternion(
+        frames["position_world_camera"].values, frames["quaternion_world_camera"].values
+    )
+    turn = se3.inverse(fit.T @ pose) @ true
+    angle = np.arccos(np.clip((np.trace(turn[:, :3, :3], axis1=1, axis2=2) - 1) / 2, -1, 1))
+    assert np.degrees(angle).max() < 0.5
+
+
+def overlap(frames: xr.Dataset, scene: Scene) -> float:
+    """Mean IoU of the stored masks with the truth, rendered through each window's pinhole."""
+    values = []
+    height, width = frames["mask"].shape[1:]
+    for i, pose in enumerate(scene.orbit(FRAMES)[frames["source"].values]):
+        lens = type(scene.camera)(frames["intrinsics"].values[i], np.zeros(5), width, height)
+        truth = scene.render(pose, camera=lens)[1] > 0.5
+        mask = frames["mask"].values[i] > 0
+        values.append((mask & truth).sum() / (mask | truth).sum())
+    return float(np.mean(values))
+
+
+def test_photos_on_a_board(photos: Path, scene: Scene, tmp_path: Path) -> None:
+    """Photos are as good as a video; one of another size is left out and says why."""
+    scan, inputs = capture(photos, tmp_path, "images")
+    write_board(scan, scene)
+    with Image.open(scan / "images" / "p03.png") as picture:
+        picture.resize((240, 320)).save(scan / "images" / "p03.png")
+    groups = run(inputs, PARAMS)
+    check(groups["/"], scene, 1e-3, 0.002)
+    assert groups["/survey"]["verdict"].values[3] == Verdict.OTHER_SIZE
+    assert groups["/"].attrs["scale_source"] == "board"
+    assert overlap(groups["/"], scene) > 0.94
+
+
+@pytest.mark.parametrize("export", ["colmap", "nerfstudio"])
+def test_export_with_a_stated_length(
+    photos: Path, scene: Scene, tmp_path: Path, export: str
+) -> None:
+    """Poses of another tool become metric by one length; nerfstudio's have masks, not points."""
+    scan, inputs = capture(photos, tmp_path, "images", "masks")
+    settings: dict[str, object] = {"scale": {"distances": [stated_length(scene)]}}
+    if export == "colmap":
+        write_colmap(scan, scene)
+    else:
+        write_transforms(scan, scene)
+        write_board(scan, scene)
+        settings["masks"] = "masks"
+    (scan / "scan.yaml").write_text(yaml.safe_dump(settings))
+    frames = run(inputs, PARAMS)["/"]
+    check(frames, scene, 5e-4, 0.005)
+    assert export in frames.attrs["poses"]
+    assert 0 < frames.attrs["scale_std"] < 0.01
+    assert overlap(frames, scene) > 0.93
+    if export == "nerfstudio":
+        assert any("16 of" in note or "p99" in note for note in frames.attrs["notes"])
+        assert frames.attrs["mask_source"] == "mask files"
+
+
+def test_sources_of_scale_must_agree(photos: Path, scene: Scene, tmp_path: Path) -> None:
+    """A length in the wrong unit contradicts the board; the message has both numbers."""
+    scan, inputs = capture(photos, tmp_path, "images")
+    write_transforms(scan, scene)
+    write_board(scan, scene)
+    length = stated_length(scene)
+    length["metres"] = float(str(length["metres"])) * 10
+    (scan / "scan.yaml").write_text(yaml.safe_dump({"scale": {"distances": [length]}}))
+    with pytest.raises(InputError, match=r"board says .* distance .* factor"):
+        run(inputs, PARAMS)
+
+
+def test_a_click_in_a_missing_picture_is_named(photos: Path, scene: Scene, tmp_path: Path) -> None:
+    """The picture's number and usable ones are in the message."""
+    scan, inputs = capture(photos, tmp_path, "images")
+    write_colmap(scan, scene)
+    length = {"metres": 0.1, "first": [[0, 5, 5], [99, 5, 5]], "second": [[0, 9, 9], [1, 9, 9]]}
+    (scan / "scan.yaml").write_text(yaml.safe_dump({"scale": {"distances": [length]}}))
+    with pytest.raises(InputError, match=r"picture 99, which is not used"):
+        run(inputs, PARAMS)
