@@ -22,18 +22,20 @@ import shutil
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import xarray as xr
 
 from stages.params import StageParams, read_yaml, resolve
 from twinloop.artifacts.schema import ArtifactSchema
 from twinloop.artifacts.store import disk_error, fsync, open_artifact, replace_tree, write_artifact
+from twinloop.capture.warning import CaptureWarning
 from twinloop.card import ObjectCard, read_card
 from twinloop.errors import MachineError, ParamsError, TwinloopError
 from twinloop.extras import optional_packages
@@ -101,7 +103,9 @@ def main(stage: Stage, argv: list[str] | None = None) -> None:
     parser.add_argument("object", help="name of the object: a folder of datasets/")
     arguments = parser.parse_args(argv)
     try:
-        run_stage(stage, arguments.object, Path.cwd())
+        with warnings.catch_warnings():
+            warnings.showwarning = _say
+            run_stage(stage, arguments.object, Path.cwd())
     except TwinloopError as error:
         print(f"error: {stage.name}@{arguments.object}: {error}", file=sys.stderr)
         raise SystemExit(error.exit_code) from None
@@ -111,6 +115,21 @@ def main(stage: Stage, argv: list[str] | None = None) -> None:
             file=sys.stderr,
         )
         raise SystemExit(130) from None
+
+
+def _say(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """What was worked around in a capture is for people; where in the code it was said is not."""
+    text = f"warning: {message}\n"
+    if not issubclass(category, CaptureWarning):
+        text = warnings.formatwarning(message, category, filename, lineno, line)
+    (file or sys.stderr).write(text)
 
 
 def run_stage(stage: Stage, name: str, root: Path) -> None:

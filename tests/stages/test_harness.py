@@ -1,6 +1,8 @@
 """The harness: outputs whole or not at all, documented exit codes, messages that help."""
 
 import json
+import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -12,6 +14,7 @@ from stages.harness import Stage, main, run_stage
 from stages.params import StageParams
 from twinloop.artifacts.schema import ArraySpec, ArtifactSchema, GroupSpec
 from twinloop.artifacts.store import open_artifact
+from twinloop.capture.warning import CaptureWarning
 from twinloop.errors import InputError
 
 KIND = ArtifactSchema(
@@ -135,3 +138,21 @@ def test_a_card_of_another_name_is_refused(root):
     (root / "datasets/mug").rename(root / "datasets/cup")
     with pytest.raises(Exception, match="name 'mug', expected 'cup'"):
         run_stage(stage(good), "cup", root)
+
+
+def test_films_and_warnings(root, monkeypatch, capsys):
+    """A film stands beside the plots, replaced whole; a capture's fault is one line for people."""
+    monkeypatch.chdir(root)
+
+    def warned(inputs, params):
+        warnings.warn("clip.mp4: 3 stamps repeat.", CaptureWarning, stacklevel=2)
+        return good(inputs, params)
+
+    filmed = replace(stage(warned), plots=lambda *_: {**picture(), "masks": b"film"})
+    main(filmed, ["mug"])
+    assert "warning: clip.mp4: 3 stamps repeat.\n" in capsys.readouterr().err
+    folder = root / "datasets/mug"
+    assert (folder / "films/ingest/masks.mp4").read_bytes() == b"film"
+    assert [p.name for p in (folder / "plots/ingest").iterdir()] == ["line.png"]
+    main(replace(filmed, plots=lambda *_: {**picture(), "other": b"newer"}), ["mug"])
+    assert [p.name for p in (folder / "films/ingest").iterdir()] == ["other.mp4"]
