@@ -22,7 +22,12 @@ from twinloop.capture.charuco import Charuco
 from twinloop.capture.families import Family
 from twinloop.geometry import quaternion, se3
 
-Triple = tuple[float, float, float]
+FARTHEST = 100.0
+"""Farthest that a pose may be from the world's origin, m; beyond, it is surely in millimetres."""
+Coordinate = Annotated[float, Field(ge=-FARTHEST, le=FARTHEST)]
+Triple = tuple[Coordinate, Coordinate, Coordinate]
+MOST_TAGS = 2500
+"""Most tags of a board: no family has more."""
 LARGEST = 5.0
 """Farthest that a tag may be from the board's origin, m; beyond, it is surely in millimetres."""
 UNIT_CORNERS = np.array([[-0.5, 0.5], [0.5, 0.5], [0.5, -0.5], [-0.5, -0.5]])
@@ -35,7 +40,7 @@ class Pose(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     position: Triple = (0.0, 0.0, 0.0)
-    """Position, m."""
+    """Position, m (a value above 100 is surely in millimetres)."""
     quaternion_wxyz: tuple[float, float, float, float] = (1.0, 0.0, 0.0, 0.0)
     """Rotation, unit quaternion."""
 
@@ -78,7 +83,7 @@ class Board(BaseModel):
     """Where the board lies in the world."""
     charuco: Charuco | None = None
     """A ChArUco board; ``family`` and ``tags`` then follow from it and are not to be written."""
-    tags: tuple[Tag, ...] = Field(min_length=1)
+    tags: tuple[Tag, ...] = Field(min_length=1, max_length=MOST_TAGS)
     """The tags."""
 
     @model_validator(mode="before")

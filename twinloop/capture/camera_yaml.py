@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
 import yaml
@@ -14,19 +14,26 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from twinloop.errors import InputError
 from twinloop.geometry.camera import matrix as camera_matrix
 
+LARGEST_SIDE = 100_000
+"""Most columns or rows of a picture, px."""
+Term = Annotated[float, Field(ge=-1e6, le=1e6)]
+"""A number of a lens; beyond, sums of its powers overflow."""
+MOST_FAULTS = 20
+"""Faults of a file that a message lists."""
+
 
 class CameraFile(BaseModel):
     """Pinhole camera with OpenCV's five distortion coefficients."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    width: int = Field(gt=0)
+    width: int = Field(gt=0, le=LARGEST_SIDE)
     """Columns of the upright image, px."""
-    height: int = Field(gt=0)
+    height: int = Field(gt=0, le=LARGEST_SIDE)
     """Rows of the upright image, px."""
-    intrinsics: tuple[float, float, float, float]
+    intrinsics: tuple[Term, Term, Term, Term]
     """fx, fy, cx, cy in px; the centre of the first pixel is (0, 0)."""
-    distortion: tuple[float, float, float, float, float] = (0.0, 0.0, 0.0, 0.0, 0.0)
+    distortion: tuple[Term, Term, Term, Term, Term] = (0.0, 0.0, 0.0, 0.0, 0.0)
     """k1, k2, p1, p2, k3 of OpenCV's model, no unit."""
 
     @model_validator(mode="after")
@@ -79,7 +86,7 @@ def read_model(path: Path, model: type[Model]) -> Model:
         lines = "\n".join(
             f"  {'.'.join(str(part) for part in fault['loc']) or '(whole file)'}: {fault['msg']}"
             f" (found {str(fault['input'])[:80]!r})"
-            for fault in error.errors()
+            for fault in error.errors(include_url=False)[:MOST_FAULTS]
         )
         raise InputError(f"{path}: {error.error_count()} fault(s):\n{lines}") from error
 

@@ -17,7 +17,7 @@ from twinloop.capture.projection import Undistorter
 from twinloop.errors import InputError
 
 Array = NDArray[np.float64]
-Index = Annotated[int, Field(ge=0)]
+Index = Annotated[int, Field(ge=0, lt=2**31)]
 Click = tuple[Index, FiniteFloat, FiniteFloat]
 
 

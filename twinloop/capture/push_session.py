@@ -37,7 +37,7 @@ class PushList(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    pushes: tuple[PushEntry, ...] = Field(min_length=1)
+    pushes: tuple[PushEntry, ...] = Field(min_length=1, max_length=1000)
     """The pushes in the order they were made."""
 
     @model_validator(mode="after")

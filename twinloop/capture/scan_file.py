@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from twinloop.capture.board import Pose
 from twinloop.capture.camera_yaml import read_model
-from twinloop.capture.prompts import Prompts
+from twinloop.capture.prompts import Index, Prompts
 
 Format = Literal[
     "auto",
@@ -27,7 +27,7 @@ Format = Literal[
     "bop",
     "lerobot",
 ]
-Click = tuple[int, float, float]
+Click = tuple[Index, float, float]
 """Number of a picture, column and row in the full upright picture, px."""
 Name = Annotated[str, Field(min_length=1, max_length=500)]
 
@@ -41,7 +41,7 @@ class StatedDistance(_Model):
 
     metres: Annotated[float, Field(gt=1e-3, lt=100.0)]
     """The distance, m (a value above 100 is surely in millimetres)."""
-    metres_std: Annotated[float, Field(ge=0)] = 0.0005
+    metres_std: Annotated[float, Field(ge=0, lt=100.0)] = 0.0005
     """How well it was measured, m."""
     first: tuple[Click, ...] = Field(min_length=2)
     """The first point, in two pictures or more."""
@@ -84,13 +84,13 @@ class ScanFile(_Model):
     """Box and clicks of the user on the object."""
     masks: Name | None = None
     """Folder of masks made by another tool (SAM 2, XMem, Cutie, plain)."""
-    mask_object: Annotated[int, Field(ge=1)] | None = None
+    mask_object: Annotated[int, Field(ge=1, lt=2**31)] | None = None
     """Which object of the masks, or of a BOP scene."""
     alpha: bool = False
     """Whether the pictures' alpha channel is the object's mask."""
     segmenter: Name | None = None
     """ONNX file of a segmenter of your own."""
-    episode: Annotated[int, Field(ge=0)] = 0
+    episode: Index = 0
     """Which episode of a LeRobot data set."""
 
     @property
@@ -115,4 +115,5 @@ def load_scan_file(folder: Path) -> ScanFile:
         InputError: The file is no YAML, or breaks the model.
     """
     path = folder / "scan.yaml"
-    return read_model(path, ScanFile) if path.exists() else ScanFile()
+    there = path.exists() or path.is_symlink()  # a link into nothing is no missing file
+    return read_model(path, ScanFile) if there else ScanFile()
