@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import os
+import resource
 import stat
 import zipfile
 from pathlib import Path
@@ -11,7 +13,7 @@ import pytest
 
 from twinloop.capture import files
 from twinloop.capture.files import inside, list_files, read_json, unpack
-from twinloop.errors import InputError
+from twinloop.errors import InputError, MachineError
 
 
 @pytest.mark.parametrize(
@@ -98,3 +100,78 @@ def test_json_says_what_is_wrong(tmp_path: Path) -> None:
     path.write_bytes(b"\xff\xfe{}")
     with pytest.raises(InputError, match="UTF-8"):
         read_json(path)
+
+
+@pytest.mark.parametrize("kind", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_damaged_members_are_an_error_of_the_archive(tmp_path: Path, kind: int) -> None:
+    """Each packing has errors of its own; bits are turned all over the file."""
+    whole = io.BytesIO()
+    with zipfile.ZipFile(whole, "w", kind) as packed:
+        packed.writestr("a/metadata", bytes(range(256)) * 8)
+        packed.writestr("b.txt", "b" * 100)
+    data = whole.getvalue()
+    faults = []
+    for at in range(0, len(data), 3):
+        path = tmp_path / "a.zip"
+        path.write_bytes(data[:at] + bytes([data[at] ^ 0x55]) + data[at + 1 :])
+        into = tmp_path / f"{at}"
+        into.mkdir()
+        try:
+            unpack(path, into)
+        except InputError as error:
+            faults.append(str(error))
+    assert len(faults) > 20
+    assert all(str(tmp_path) in fault for fault in faults)
+
+
+@pytest.mark.parametrize("names", [("a", "a/b"), ("a/b", "a"), ("x" * 300,), ("a//b", "a/\x00b")])
+def test_members_that_cannot_lie_side_by_side_are_refused(
+    tmp_path: Path, names: tuple[str, ...]
+) -> None:
+    """A file where a folder has to be, a name that no file can have."""
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as packed:
+        for name in names:
+            info = zipfile.ZipInfo("x")
+            info.filename = name
+            packed.writestr(info, b"1")
+    (tmp_path / "into").mkdir()
+    if names[0] == "a//b":
+        unpack(tmp_path / "a.zip", tmp_path / "into")
+        return
+    with pytest.raises(InputError, match=r"a\.zip"):
+        unpack(tmp_path / "a.zip", tmp_path / "into")
+
+
+def test_a_full_disk_is_the_machines_fault(tmp_path: Path) -> None:
+    """Stated with the archive and the folder, and how to use another one."""
+    with zipfile.ZipFile(tmp_path / "a.zip", "w", zipfile.ZIP_DEFLATED) as packed:
+        packed.writestr("a", bytes(4 * 2**20))
+    (tmp_path / "into").mkdir()
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, before[1]))
+    try:
+        with pytest.raises(MachineError, match=r"a\.zip: no space left .* TMPDIR"):
+            unpack(tmp_path / "a.zip", tmp_path / "into")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_names_with_other_digits_are_sorted(tmp_path: Path) -> None:
+    """A superscript is a digit by Unicode, but no number."""
+    for name in ("²1.jpg", "²10.jpg", "²2.jpg", "٣.jpg"):
+        (tmp_path / name).touch()
+    names = [p.name for p in list_files(tmp_path, {".jpg"})]
+    assert [n for n in names if n[0] == "²"] == ["²1.jpg", "²2.jpg", "²10.jpg"]
+
+
+def test_a_number_of_thousands_of_digits_is_no_json(tmp_path: Path) -> None:
+    """The reader refuses it with an error that is none of syntax."""
+    (tmp_path / "a.json").write_text(f'{{"a": {"9" * 5000}}}')
+    with pytest.raises(InputError, match=r"a\.json: is no JSON"):
+        read_json(tmp_path / "a.json")
+
+
+def test_a_name_that_is_too_long_is_refused(tmp_path: Path) -> None:
+    """The system's own error would come wherever the file is looked for."""
+    with pytest.raises(InputError, match="too long"):
+        inside(tmp_path, "a" * 400)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import lzma
 import re
 import shutil
 import stat
 import zipfile
+import zlib
 from collections.abc import Collection
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from twinloop.errors import InputError
+from twinloop.errors import InputError, MachineError, TwinloopError
 
 LARGEST_TEXT = 256 * 2**20
 """Largest JSON, YAML or text file that is read, bytes."""
@@ -19,6 +22,11 @@ MOST_FILES = 100_000
 """Most files of a folder or members of an archive."""
 LARGEST_UNPACKED = 64 * 2**30
 """Most bytes that an archive may unpack to."""
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Numbers of the system's errors that mean a full disk."""
+CODECS = (zlib.error, lzma.LZMAError)
+"""What decompressors raise on damaged data, beside errors of the language's own kinds."""
 
 
 def inside(folder: Path, name: str, where: Path | None = None) -> Path:
@@ -47,8 +55,11 @@ def inside(folder: Path, name: str, where: Path | None = None) -> Path:
     try:
         real = path.resolve()
         root = folder.resolve()
-    except (OSError, RuntimeError) as error:
-        raise InputError(f"{said}it cannot be followed ({error}): a loop of links?") from error
+        path.exists()
+    except (OSError, RuntimeError, ValueError) as error:
+        raise InputError(
+            f"{said}it cannot be followed ({error}): a loop of links, or a name that is too long?"
+        ) from error
     if not real.is_relative_to(root):
         raise InputError(f"{said}it is a link that leads out of the capture's folder {folder}.")
     return path
@@ -87,8 +98,9 @@ def list_files(folder: Path, suffixes: Collection[str]) -> list[Path]:
 
 def natural_key(name: str) -> tuple[list[tuple[int, int, str]], str]:
     """Sort key by which ``img2`` comes before ``img10``, whatever the case."""
-    parts = re.split(r"(\d+)", name)
-    return [(0, int(p), "") if p.isdigit() else (1, 0, p.lower()) for p in parts if p], name
+    # Every second part is digits; what str.isdigit() says goes for superscripts too.
+    parts = enumerate(re.split(r"(\d+)", name))
+    return [(0, int(p), "") if k % 2 else (1, 0, p.lower()) for k, p in parts if p], name
 
 
 def read_text(path: Path, largest: int = LARGEST_TEXT) -> str:
@@ -120,7 +132,8 @@ def read_json(path: Path, largest: int = LARGEST_TEXT) -> Any:
     """
     try:
         return json.loads(read_text(path, largest))
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
+        # ValueError: no JSON, or a number of thousands of digits.
         raise InputError(f"{path}: is no JSON ({error}); was the export interrupted?") from error
 
 
@@ -132,6 +145,7 @@ def unpack(archive: Path, into: Path) -> Path:
 
     Raises:
         InputError: No zip archive, damaged, encrypted, too large, or a member leads out.
+        MachineError: The disk is full, or the folder cannot be written.
     """
     left = min(LARGEST_UNPACKED, max(shutil.disk_usage(into).free - 2**30, 0))
     try:
@@ -157,6 +171,20 @@ def unpack(archive: Path, into: Path) -> Path:
                                 f"more than the disk of {into} has room for."
                             )
                         sink.write(block)
-    except (zipfile.BadZipFile, RuntimeError, NotImplementedError, EOFError) as error:
-        raise InputError(f"{archive}: cannot be unpacked as zip archive ({error}).") from error
+    except OSError as error:
+        raise unpacking_error(error, archive, into) from error
+    except (zipfile.BadZipFile, RuntimeError, EOFError, ValueError, LookupError, *CODECS) as error:
+        raise InputError(
+            f"{archive}: cannot be unpacked as zip archive ({error}); copy it again."
+        ) from error
     return into
+
+
+def unpacking_error(error: OSError, archive: Path, into: Path) -> TwinloopError:
+    """What an error of the system means that came while ``archive`` was unpacked to ``into``."""
+    if error.errno in FULL:
+        return MachineError(
+            f"{archive}: no space left in {into} while unpacking it ({error.strerror}). Free some, "
+            "or let TMPDIR name a folder on a larger disk, and run again."
+        )
+    return InputError(f"{archive}: cannot be unpacked ({error}); is it whole?")

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 from twinloop.capture.camera_yaml import read_mapping
-from twinloop.capture.files import inside, list_files
+from twinloop.capture.files import inside, list_files, unpacking_error
 from twinloop.capture.logs.mcap_log import mcap_records
 from twinloop.capture.logs.messages import TYPES, Record, Wanted, normal_type
 from twinloop.capture.logs.ros_types import decoder_of
@@ -104,6 +104,8 @@ def _unpacked(path: Path, scratch: Path) -> Path:
                 sink.write(block)
     except zstandard.ZstdError as error:
         raise InputError(f"{path}: cannot be unpacked as zstd: {error}.") from error
+    except OSError as error:
+        raise unpacking_error(error, path, scratch) from error
     return target
 
 
@@ -176,8 +178,12 @@ def _opened(path: Path) -> Iterator[sqlite3.Connection]:
         return
     inside(path.parent, journal.name)
     with tempfile.TemporaryDirectory() as scratch:
-        copy = Path(shutil.copyfile(path, Path(scratch, "bag.db3")))
-        shutil.copyfile(journal, Path(scratch, "bag.db3-wal"))
+        copy = Path(scratch, "bag.db3")
+        try:
+            shutil.copyfile(path, copy)
+            shutil.copyfile(journal, copy.with_name("bag.db3-wal"))
+        except OSError as error:
+            raise unpacking_error(error, path, Path(scratch)) from error
         with closing(_connected(copy, "mode=rw")) as database:
             yield database
 
