@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from twinloop.capture.logs.messages import TYPES, Record, Wanted, normal_type
-from twinloop.capture.logs.ros_types import checksum, decoder_of
+from twinloop.capture.logs.ros_types import bomb, checksum, decoder_of
 from twinloop.capture.warning import CaptureWarning
 from twinloop.errors import InputError
 
@@ -104,11 +104,15 @@ def _records(stream: BinaryIO) -> Iterator[tuple[Fields, bytes]]:
     """
     if stream.read(len(MAGIC)) != MAGIC:
         raise _Cut("the first bytes are not '#ROSBAG V2.0'")
+    sizes = [0, 0]
     while (record := _record(stream)) is not None:
         fields, data, whole = record
         kind = _integer(fields, b"op")
         if kind == CHUNK:
             unpacked = _unpacked(fields.get(b"compression", b""), data)
+            sizes = [sizes[0] + len(data), sizes[1] + len(unpacked)]
+            if fault := bomb(*sizes):
+                raise _Cut(fault)
             inner = io.BytesIO(unpacked)
             while (part := _record(inner)) is not None and part[2]:
                 yield part[0], part[1]

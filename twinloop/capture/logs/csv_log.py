@@ -20,6 +20,8 @@ from twinloop.errors import InputError
 Array = NDArray[np.float64]
 
 SEPARATORS = (",", ";", "\t")
+MOST_COLUMNS = 1000
+"""Most columns of a table."""
 LONGEST_FIRST = sorted(KINDS, key=len, reverse=True)
 """Kinds such that ``command_velocity_a`` is not taken for the command of a joint ``velocity_a``."""
 
@@ -101,6 +103,11 @@ def _table(
         raise InputError(
             f"{path}: the first line holds numbers ({', '.join(header[:4])} ...), expected the "
             "names of the columns; write a header line."
+        )
+    if len(header) > MOST_COLUMNS:
+        raise InputError(
+            f"{path}: has {len(header)} columns, at most {MOST_COLUMNS} are read; is the table "
+            "turned? Expected one line for each time."
         )
     twice = sorted({name for name in header if header.count(name) > 1})
     if twice:

@@ -61,7 +61,7 @@ class Picked:
         else:
             with _opened(message, where) as picture:
                 width, height = picture.size
-        if not 0 < width * height <= LARGEST:
+        if min(width, height) <= 0 or width * height > LARGEST:
             raise InputError(
                 f"{where}: a picture of {width} x {height} px; at most {LARGEST} px are accepted."
             )
@@ -75,12 +75,25 @@ def _opened(message: Any, where: str) -> Image.Image:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            return Image.open(io.BytesIO(bytes(message.data)), formats=("JPEG", "PNG"))
-    except (OSError, Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+            return Image.open(io.BytesIO(_bytes(message.data)), formats=("JPEG", "PNG"))
+    except (
+        OSError,
+        SyntaxError,
+        ValueError,
+        Image.DecompressionBombError,
+        Image.DecompressionBombWarning,
+    ) as error:
         raise InputError(
             f"{where}: a compressed picture (format {said!r}) cannot be opened as JPEG or PNG: "
             f"{error}."
         ) from error
+
+
+def _bytes(data: Any) -> bytes:
+    """The bytes of a message's field; a number, which ``bytes`` takes for a length, is refused."""
+    if isinstance(data, (int, float, str)):
+        raise TypeError(f"data is {data!r:.40}, expected bytes")
+    return bytes(data)
 
 
 def decode(message: Any, where: str) -> Pixels:
@@ -97,7 +110,7 @@ def decode(message: Any, where: str) -> Pixels:
                 raise InputError(f"{where}: the picture is damaged: {error}.") from error
     encoding = str(message.encoding)
     width, height, step = int(message.width), int(message.height), int(message.step)
-    data = np.frombuffer(bytes(message.data), dtype=np.uint8)
+    data = np.frombuffer(_bytes(message.data), dtype=np.uint8)
     deep = encoding == "mono16"
     if encoding not in CHANNELS and not deep:
         raise InputError(
@@ -188,10 +201,11 @@ class ImageTopic:
     def _picture(self, index: int, message: Callable[[], Any], pixels: str) -> Picture:
         where = f"{self.path}: {self.topic}: picture {index}"
         try:
-            content = message()
+            image = decode(message(), where)
+        except InputError:
+            raise
         except Exception as error:  # Decoders meet damaged bytes with errors of any kind.
             raise InputError(f"{where} cannot be decoded: {error}.") from error
-        image = decode(content, where)
         if pixels == "grey":
             image = np.asarray(Image.fromarray(image).convert("L"), dtype=np.uint8)
         return Picture(index, float(self.times[index]), image)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from array import array
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -36,15 +37,18 @@ class JointTable:
         self.joints: tuple[str, ...] = ()
         self.stamps: list[int] = []
         self.arrivals: list[int] = []
-        self.rows: tuple[list[Any], list[Any], list[Any]] = ([], [], [])
+        self.rows = (array("d"), array("d"), array("d"))
 
     def add(self, message: Any, stamp: int, arrival: int) -> None:
         """Add a message with its header stamp and arrival time, ns.
 
         Raises:
             InputError: Joints differ from the earlier ones, or a list is too short.
+            TypeError, ValueError: Names are no texts, or values no numbers.
         """
         names = tuple(message.name)
+        if isinstance(message.name, str) or not all(isinstance(name, str) for name in names):
+            raise TypeError(f"joint names {names!r:.80}, expected texts")
         if not self.joints:
             self.joints = names
             if len(set(names)) != len(names) or not names:
@@ -55,14 +59,18 @@ class JointTable:
                 f"earlier ones {self.joints}. Record one robot per topic."
             )
         nothing = (np.nan,) * len(names)
-        for rows, kind in zip(self.rows, ("position", "velocity", "effort"), strict=True):
-            values = tuple(getattr(message, kind))
+        found: list[tuple[float, ...]] = []
+        for kind in ("position", "velocity", "effort"):
+            values = tuple(float(value) for value in getattr(message, kind))
             if values and len(values) != len(names):
                 raise InputError(
                     f"{self.path}: {self.topic}: message {len(self.stamps)} has {len(values)} "
                     f"values of {kind}, expected {len(names)} or none."
                 )
-            rows.append(values or nothing)
+            found.append(values or nothing)
+        # All or nothing: rows and stamps stay of one length.
+        for rows, values in zip(self.rows, found, strict=True):
+            rows.extend(values)
         self.stamps.append(stamp)
         self.arrivals.append(arrival)
 
@@ -73,7 +81,8 @@ class JointTable:
             raise InputError(f"{self.path}: {self.topic}: joints {missing} are missing.")
         order = [self.joints.index(joint) for joint in joints]
         stamps = believed(self.path, self.topic, self.stamps, self.arrivals)
-        values = [np.array(rows, dtype=np.float64)[:, order] for rows in self.rows]
+        width = len(self.joints)
+        values = [np.array(r, dtype=np.float64).reshape(-1, width)[:, order] for r in self.rows]
         stamps, values = ordered(self.path, self.topic, stamps, values)
         return seconds(stamps), values
 
@@ -95,6 +104,11 @@ def believed(path: Path, topic: str, stamps: list[int], arrivals: list[int]) -> 
                 "them, or none."
             )
         return header
+    if not 0 <= min(arrivals) <= max(arrivals) <= LATEST:
+        raise InputError(
+            f"{path}: {topic}: header stamps are zero, and arrival times go from {min(arrivals)} "
+            f"to {max(arrivals)} ns; expected 0 to {LATEST} ns. The file is damaged."
+        )
     arrival: Stamps = np.array(arrivals, dtype=np.int64)
     if not arrival.any():
         raise InputError(

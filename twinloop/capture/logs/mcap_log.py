@@ -20,7 +20,7 @@ from mcap.stream_reader import StreamReader
 from mcap_ros2.decoder import DecoderFactory
 
 from twinloop.capture.logs.messages import Record, Wanted, normal_type
-from twinloop.capture.logs.ros_types import decoder_of
+from twinloop.capture.logs.ros_types import bomb, decoder_of
 from twinloop.capture.warning import CaptureWarning
 from twinloop.errors import InputError
 
@@ -117,7 +117,7 @@ def _messages(path: Path, warn: bool) -> Iterator[tuple[Schema | None, Channel, 
             return
         except _Cut as error:
             reason = str(error)
-        except (McapError, KeyError, ValueError, struct.error) as error:
+        except (McapError, KeyError, ValueError, OverflowError, struct.error) as error:
             reason = f"{type(error).__name__} {error}"
     if count == 0:
         raise InputError(
@@ -147,6 +147,7 @@ def _records(stream: BinaryIO) -> Iterator[McapRecord]:
     """
     if stream.read(8) != MAGIC:
         raise _Cut("the first 8 bytes are not those of MCAP")
+    packed = unpacked = 0
     while True:
         head = stream.read(9)
         if len(head) < 9:
@@ -156,7 +157,11 @@ def _records(stream: BinaryIO) -> Iterator[McapRecord]:
             raise _Cut(f"a record claims {length} bytes")
         body = stream.read(length)
         if opcode == Opcode.CHUNK:
-            yield from _inner(_unpacked(body))
+            records = _unpacked(body)
+            packed, unpacked = packed + length, unpacked + len(records)
+            if fault := bomb(packed, unpacked):
+                raise _Cut(fault)
+            yield from _inner(records)
         elif opcode in (Opcode.SCHEMA, Opcode.CHANNEL, Opcode.MESSAGE) and len(body) == length:
             yield from _inner(head + body)
         if len(body) < length:
@@ -166,9 +171,12 @@ def _records(stream: BinaryIO) -> Iterator[McapRecord]:
 
 
 def _inner(data: bytes) -> Iterator[McapRecord]:
-    """Yield the whole records of ``data``."""
+    """Yield the whole records of ``data``.
+
+    A chunk within a chunk, which nobody writes, is not unpacked: it could go on without end.
+    """
     with contextlib.suppress(EndOfFile, struct.error):
-        yield from StreamReader(io.BytesIO(data), skip_magic=True).records
+        yield from StreamReader(io.BytesIO(data), skip_magic=True, emit_chunks=True).records
 
 
 def _unpacked(chunk: bytes) -> bytes:

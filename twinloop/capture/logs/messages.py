@@ -7,6 +7,7 @@ later by an unknown, changing delay and are used only where a publisher fills in
 from __future__ import annotations
 
 import warnings
+from array import array
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twinloop.capture.logs.image_topic import ImageTopic, Picked
-from twinloop.capture.logs.joint_table import JointTable, believed, ordering, seconds
+from twinloop.capture.logs.joint_table import LATEST, JointTable, believed, ordering, seconds
 from twinloop.capture.logs.mapping import LogMapping
 from twinloop.capture.logs.pose_stream import checked_poses, from_quaternions
 from twinloop.capture.logs.streams import Capture, ControlLog, PoseStream, RobotLog, WrenchLog
@@ -34,6 +35,8 @@ POSES = "geometry_msgs/msg/PoseStamped"
 IMAGES = ("sensor_msgs/msg/Image", "sensor_msgs/msg/CompressedImage")
 TYPES = (JOINTS, *TRANSFORMS, WRENCHES, POSES, *IMAGES)
 """Message types that are read."""
+MOST_MESSAGES = 2_000_000
+"""Most messages that are gathered of one log: 10 minutes of three topics at 1 kHz."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +69,12 @@ def stamp_of(message: Any, where: str) -> int:
     """Header stamp of a message, ns.
 
     Raises:
-        InputError: It is before 1970 or has a second's worth of nanoseconds or more.
+        InputError: It is before 1970 or after all clocks, or has a second's worth of nanoseconds or
+            more.
     """
     stamp = message.header.stamp
     second, nanosecond = int(stamp.sec), int(stamp.nanosec)
-    if second < 0 or not 0 <= nanosecond < 1_000_000_000:
+    if not 0 <= second * 10**9 <= LATEST or not 0 <= nanosecond < 1_000_000_000:
         raise InputError(f"{where}: the header stamp is {second} s + {nanosecond} ns; damaged?")
     return second * 1_000_000_000 + nanosecond
 
@@ -81,20 +85,26 @@ class _Values:
     def __init__(self) -> None:
         self.stamps: list[int] = []
         self.arrivals: list[int] = []
-        self.rows: list[tuple[float, ...]] = []
+        self.rows = array("d")
+        self.width = 0
         self.frame = ""
         self.parent = ""
 
     def add(self, stamp: int, arrival: int, row: tuple[float, ...]) -> None:
         self.stamps.append(stamp)
         self.arrivals.append(arrival)
-        self.rows.append(row)
+        self.rows.extend(row)
+        self.width = len(row)
+
+    def table(self) -> Array:
+        """Rows (n, k) in the order of arrival."""
+        return np.array(self.rows, dtype=np.float64).reshape(-1, max(self.width, 1))
 
     def arrays(self, path: Path, what: str) -> tuple[Array, Array]:
         """Time (n,) s and rows (n, k), ordered by stamp."""
         stamps = believed(path, what, self.stamps, self.arrivals)
         order = ordering(path, what, stamps)
-        return seconds(stamps[order]), np.array(self.rows, dtype=np.float64)[order]
+        return seconds(stamps[order]), self.table()[order]
 
 
 class Gathered:
@@ -119,13 +129,19 @@ class Gathered:
         """
         self.types[record.topic] = record.type
         self.count += 1
+        if self.count > MOST_MESSAGES:
+            raise InputError(
+                f"{self.path}: holds over {MOST_MESSAGES} messages of joints, forces and frames, "
+                "more than is read of one log. Cut it to the time of the capture, or leave out "
+                "topics that are not needed."
+            )
         if record.type not in TYPES:
             return
         where = f"{self.path}: {record.topic}: message at {record.arrival * 1e-9:.3f} s"
         message = decoded(record, where)
         try:
             self._add(record, message, where)
-        except (AttributeError, TypeError, ValueError) as error:
+        except (AttributeError, TypeError, ValueError, OverflowError) as error:
             # Messages are defined in the file itself, so that they may lack any field.
             raise InputError(
                 f"{where} is no {record.type} as ROS defines it ({error}); the file is damaged, or "
@@ -237,8 +253,7 @@ class Gathered:
         streams = {}
         # The latest message of a static transform holds for all times.
         found: list[tuple[str, str, _Values, Array | None, Array]] = [
-            (child, child, v, None, np.array(v.rows[-1:], dtype=np.float64))
-            for child, v in sorted(self.fixed.items())
+            (child, child, v, None, v.table()[-1:]) for child, v in sorted(self.fixed.items())
         ]
         for child, v in sorted(self.transforms.items()):
             found.append((child, child, v, *v.arrays(self.path, child)))
@@ -326,7 +341,8 @@ def capture_of(
         gathered.topic("image", gathered.images)
     for topic, picked in sorted(gathered.images.items()):
         if chosen in (None, topic):
-            images[topic] = ImageTopic.of(path, topic, picked, _again(records, topic))
+            again = _again(records, topic)
+            images[topic] = ImageTopic.of(path, topic, picked, again)
     return Capture(states, control, gathered.wrench(), gathered.pose_streams(), images)
 
 
@@ -334,7 +350,7 @@ def _again(records: Reader, topic: str) -> Callable[[], Iterator[Callable[[], An
     """Goes through the messages of a topic once more, without the warnings of the first pass."""
 
     def messages() -> Iterator[Callable[[], Any]]:
-        for record in records(lambda name, kind: name == topic, False):
+        for record in records(lambda name, kind: name == topic and kind in IMAGES, False):
             yield record.decode
 
     return messages

@@ -15,6 +15,22 @@ from twinloop.extras import require
 TF_DEFINITION = "geometry_msgs/TransformStamped[] transforms"
 """``tf2_msgs/TFMessage``, which ROS 1 keeps apart from the common messages."""
 
+LARGEST_RATIO = 100
+"""Unpacked by packed size of a log's chunks up to which they are believed."""
+ALWAYS_UNPACKED = 128 * 2**20
+"""Bytes that chunks may unpack to whatever their ratio."""
+
+
+def bomb(packed: int, unpacked: int) -> str:
+    """Why chunks of so many bytes are not read any further; "" where nothing is wrong.
+
+    Numbers of a robot that stands still pack 30 to 1; messages that are all alike 10 000 to 1, and
+    a small file of them would fill the memory.
+    """
+    if unpacked <= max(ALWAYS_UNPACKED, LARGEST_RATIO * packed):
+        return ""
+    return f"chunks of {packed} bytes unpack to over {unpacked}, {LARGEST_RATIO} times as much"
+
 
 @cache
 def _store(ros1: bool) -> Any:
