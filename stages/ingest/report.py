@@ -28,6 +28,7 @@ COLOURS = {
     Verdict.BAD_MASK: "black",
     Verdict.OTHER_SIZE: "tab:pink",
     Verdict.NOT_REGISTERED: "tab:olive",
+    Verdict.NO_MASK: "dimgrey",
 }
 WHY = {
     Verdict.KEPT: "kept",
@@ -40,6 +41,7 @@ WHY = {
     Verdict.BAD_MASK: "mask contradicts the others",
     Verdict.OTHER_SIZE: "other picture size",
     Verdict.NOT_REGISTERED: "no pose found",
+    Verdict.NO_MASK: "no mask file",
 }
 
 

@@ -240,3 +240,74 @@ def test_a_click_in_a_missing_picture_is_named(photos: Path, scene: Scene, tmp_p
     (scan / "scan.yaml").write_text(yaml.safe_dump({"scale": {"distances": [length]}}))
     with pytest.raises(InputError, match=r"picture 99, which is not used"):
         run(inputs, PARAMS)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_export_without_points(photos: Path, scene: Scene, tmp_path: Path, *, masked: bool) -> None:
+    """Poses alone and one length: the table is found by matching the pictures."""
+    scan, inputs = capture(photos, tmp_path, "images", "masks")
+    write_transforms(scan, scene)
+    settings: dict[str, object] = {"scale": {"distances": [stated_length(scene)]}}
+    if masked:
+        settings["masks"] = "masks"
+    (scan / "scan.yaml").write_text(yaml.safe_dump(settings))
+    frames = run(inputs, PARAMS)["/"]
+    check(frames, scene, 5e-4, 0.005)
+    assert frames.attrs["scale_source"] == "distance"
+
+
+def test_depth_is_not_compared_with_itself(photos: Path, scene: Scene, tmp_path: Path) -> None:
+    """Depth pictures give metres to poses of another scale."""
+    scan, inputs = capture(photos, tmp_path, "images", "masks")
+    write_transforms(scan, scene)
+    (scan / "depth").mkdir()
+    v, u = np.indices((240, 320))
+    xy = scene.camera.normalize(np.column_stack([u.ravel(), v.ravel()]).astype(np.float64))
+    rays = np.column_stack([xy, np.ones(len(xy))])
+    table = json.loads((scan / "transforms.json").read_text())
+    for i, pose in enumerate(scene.orbit(FRAMES)):
+        depth = (-pose[2, 3] / (rays @ pose[2, :3])).reshape(240, 320)
+        with Image.open(scan / "masks" / f"p{i:02d}.png") as mask:
+            depth[np.array(mask) > 0] = 0
+        Image.fromarray(np.rint(1e3 * depth).astype(np.uint16)).save(
+            scan / "depth" / f"p{i:02d}.png"
+        )
+        table["frames"][i]["depth_file_path"] = f"depth/p{i:02d}.png"
+    (scan / "transforms.json").write_text(json.dumps(table))
+    (scan / "scan.yaml").write_text("scale: {depth: true}\nmasks: masks\n")
+    frames = run(inputs, PARAMS)["/"]
+    check(frames, scene, 5e-4, 0.01)
+    assert frames.attrs["scale_source"] == "depth"
+
+
+def test_a_length_is_compared_with_the_board_too(
+    photos: Path, scene: Scene, tmp_path: Path
+) -> None:
+    """Where the board gives the poses, what is stated besides counts: refused, or more certain."""
+    scan, inputs = capture(photos, tmp_path, "images")
+    write_board(scan, scene)
+    length = stated_length(scene)
+    written = {"board_size_std": 0.02, "scale": {"distances": [length]}}
+    (scan / "scan.yaml").write_text(yaml.safe_dump(written))
+    frames = run(inputs, PARAMS)["/"]
+    assert frames.attrs["scale_source"] == "distance"
+    assert frames.attrs["scale_std"] < 0.01
+    # The board stays the world.
+    true = scene.orbit(FRAMES)[frames["source"].values]
+    assert frames["position_world_camera"].values == pytest.approx(true[:, :3, 3], abs=2e-3)
+    length["metres"] = float(str(length["metres"])) * 1.2
+    (scan / "scan.yaml").write_text(yaml.safe_dump(written))
+    with pytest.raises(InputError, match=r"board says .* distance .* factor"):
+        run(inputs, PARAMS)
+
+
+def test_masks_of_some_pictures(photos: Path, scene: Scene, tmp_path: Path) -> None:
+    """Only pictures that have a mask are looked at, so that few masks of many pictures do."""
+    scan, inputs = capture(photos, tmp_path, "images", "masks")
+    write_board(scan, scene)
+    for i in range(0, FRAMES, 2):
+        (scan / "masks" / f"p{i:02d}.png").unlink()
+    (scan / "scan.yaml").write_text("masks: masks\n")
+    groups = run(inputs, PARAMS.model_copy(update={"candidates": 8}))
+    assert groups["/"]["source"].values.tolist() == list(range(1, FRAMES, 2))
+    assert (groups["/survey"]["verdict"].values[::2] == Verdict.NO_MASK).all()

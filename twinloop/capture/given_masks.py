@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from twinloop.capture.files import inside
 from twinloop.capture.hull import Shape, VoxelGrid, carve, largest_component
 from twinloop.capture.mask import MaskSettings
-from twinloop.capture.mask_files import read_masks
+from twinloop.capture.mask_files import masked_pictures, read_masks
 from twinloop.capture.photos import Photos
 from twinloop.capture.segmenter import Segmenter
 from twinloop.capture.source import Scan
@@ -56,6 +56,18 @@ def given_mask(scan: Scan) -> tuple[str, GivenMask | None]:
         posed = scan.posed.mask
         return "export", lambda index, image: _resized(posed(index), image)
     return "", None
+
+
+def masked_of(scan: Scan) -> NDArray[np.bool_] | None:
+    """Which pictures (source,) have a mask file; None where ``scan.yaml`` names no such files.
+
+    Raises:
+        InputError: The folder is missing, or it is not clear which mask belongs to which picture.
+    """
+    if not scan.file.masks:
+        return None
+    folder = inside(scan.folder, scan.file.masks, scan.folder / "scan.yaml")
+    return masked_pictures(folder, scan.pictures.names)
 
 
 def _resized(mask: Images | None, image: Images) -> Images | None:

@@ -7,6 +7,7 @@ import numpy as np
 from twinloop.capture.by_board import locate_by_board
 from twinloop.capture.by_export import locate_by_export, poses_of
 from twinloop.capture.by_motion import locate_by_motion
+from twinloop.capture.given_masks import masked_of
 from twinloop.capture.located import Located, LocateSettings
 from twinloop.capture.metric_world import require_scale
 from twinloop.capture.source import Scan
@@ -38,6 +39,7 @@ def locate(scan: Scan, rated: Survey, settings: LocateSettings) -> Located:
         settings.min_change,
         posed,
         scan.file.pointed_at,
+        masked_of(scan),
     )
     if len(chosen) < settings.min_frames:
         raise InputError(_too_few(scan, verdict, len(chosen), settings.min_frames))

@@ -45,6 +45,17 @@ class _Folder:
     names: Sequence[str]
 
 
+def masked_pictures(folder: Path, names: Sequence[str]) -> NDArray[np.bool_]:
+    """Which pictures (n,) have a mask file, by its name alone; ``names`` as :func:`read_masks`.
+
+    Raises:
+        InputError: No mask fits a picture, or it is not clear which.
+    """
+    found = np.zeros(len(names), np.bool_)
+    found[sorted(_layout(folder, names))] = True
+    return found
+
+
 def read_masks(
     folder: Path,
     names: Sequence[str],

@@ -47,6 +47,8 @@ class Verdict(IntEnum):
     """The picture has another size than most: another camera, or turned."""
     NOT_REGISTERED = 9
     """Structure from motion, or the tool that exported the capture, found no pose."""
+    NO_MASK = 10
+    """There are mask files, and none for this picture."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,7 @@ def candidates(
     min_change: float,
     posed: NDArray[np.bool_] | None = None,
     wanted: frozenset[int] = frozenset(),
+    masked: NDArray[np.bool_] | None = None,
 ) -> tuple[NDArray[np.int64], NDArray[np.int8]]:
     """Pictures to look closer at, and the verdict so far, (source,).
 
@@ -109,12 +112,18 @@ def candidates(
         min_change: Least difference to the picture before, grey levels.
         posed: Pictures whose pose is known already (source,); None when none has to be.
         wanted: Pictures that the user points at: taken even if blurred or alike.
+        masked: Pictures that have a mask file (source,); None when there are no such files.
     """
     verdict = np.full(len(rated.times), Verdict.SPARE, np.int8)
     verdict[rated.change < min_change] = Verdict.DUPLICATE
     verdict[rated.sharpness < min_sharpness] = Verdict.BLURRED
     named = np.array(sorted(i for i in wanted if i < len(verdict)), dtype=np.int64)
     verdict[named] = Verdict.SPARE
+    if masked is not None:
+        unmasked = ~masked
+        # A click for the scale needs no mask.
+        unmasked[named] = False
+        verdict[unmasked] = Verdict.NO_MASK
     if posed is not None:
         verdict[~posed] = Verdict.NOT_REGISTERED
     verdict[(sizes != commonest_size(sizes)).any(axis=1)] = Verdict.OTHER_SIZE

@@ -184,7 +184,7 @@ FRAMES = ArtifactSchema(
                     units="1",
                     description="0 kept, 1 spare, 2 blurred, 3 duplicate, 4 no board, 5 board does "
                     "not fit, 6 redundant viewpoint, 7 mask contradicts the others, 8 other "
-                    "picture size, 9 no pose found",
+                    "picture size, 9 no pose found, 10 no mask file",
                     invariants=("non_negative",),
                 ),
                 "thumbnail": ArraySpec(
