@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import resource
 from pathlib import Path
 
 import cv2
@@ -46,6 +48,38 @@ def test_no_description_without_its_page(tmp_path: Path, monkeypatch: pytest.Mon
     assert not (tmp_path / "board.yaml").exists()
 
 
+@pytest.mark.parametrize("name", ["b.pdf", "b.png"])
+def test_a_full_disk_leaves_nothing(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+) -> None:
+    """Neither half a page nor its description; a page that was there stays."""
+    out = tmp_path / name
+    out.write_bytes(b"old")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
+    try:
+        code = twinloop(monkeypatch, str(out))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert code == 3
+    assert f"{out}: cannot be written" in " ".join(capsys.readouterr().err.split())
+    assert [p.name for p in tmp_path.iterdir()] == [name]
+    assert out.read_bytes() == b"old"
+
+
+@pytest.mark.timeout(20)
+def test_a_pipe_in_place_of_the_page_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Opening it would wait for a reader."""
+    os.mkfifo(tmp_path / "b.pdf")
+    assert twinloop(monkeypatch, str(tmp_path / "b.pdf")) == 2
+    assert [p.name for p in tmp_path.iterdir()] == ["b.pdf"]
+
+
 def test_charuco_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The description holds the ChArUco board, not its tags."""
     out = tmp_path / "lens.pdf"
@@ -66,6 +100,10 @@ def test_charuco_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (["x.pdf", "--board", "gone.yaml"], "no such file"),
         (["x.pdf", "--board", "gone.yaml", "--charuco"], "leave out"),
         (["gone/x.pdf"], "no such folder"),
+        (
+            ["x.png", "--dpi", "1200", "--page", "5000x5000mm", "--tag-size", "0.3"],
+            "a lower --dpi, or write a PDF",
+        ),
     ],
 )
 def test_wrong_usage_writes_nothing(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 
 import cv2
@@ -120,3 +121,42 @@ def test_other_faults(
     (tmp_path / "camera.yaml").write_text(yaml.safe_dump(camera))
     assert twinloop(monkeypatch, str(tmp_path)) == 2
     assert "640 x 480 px upright, camera.yaml is for 480 x 640" in capsys.readouterr().err
+
+
+def test_poses_that_are_all_alike_are_refused(
+    session: tuple[Path, np.ndarray],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The wrist did not turn, or one pose was written eight times."""
+    for path in session[0].iterdir():
+        (tmp_path / path.name).symlink_to(path)
+    header, first, *rest = (session[0] / "poses.csv").read_text().splitlines()
+    alike = [f"{line.split(',')[0]},{first.split(',', 1)[1]}" for line in (first, *rest)]
+    (tmp_path / "poses.csv").unlink()
+    (tmp_path / "poses.csv").write_text("\n".join([header, *alike]) + "\n")
+    assert twinloop(monkeypatch, str(tmp_path)) == 2
+    assert "hand-eye" in capsys.readouterr().err
+    assert not (tmp_path / "hand_eye.yaml").exists()
+
+
+def test_a_result_is_written_whole_or_not_at_all(
+    session: tuple[Path, np.ndarray],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """On a full disk an earlier result stays."""
+    out = tmp_path / "found.yaml"
+    out.write_text("old")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (64, before[1]))
+    try:
+        code = twinloop(monkeypatch, str(session[0]), "--out", str(out))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert code == 3
+    assert f"{out}: cannot be written" in " ".join(capsys.readouterr().err.split())
+    assert [p.name for p in tmp_path.iterdir()] == ["found.yaml"]
+    assert out.read_text() == "old"

@@ -7,6 +7,7 @@ fault of a metric capture, and the ruler shows it.
 
 from __future__ import annotations
 
+import io
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from twinloop.capture import families
 from twinloop.capture.board import Board, Tag
 from twinloop.capture.charuco import Charuco
 from twinloop.capture.families import Family
+from twinloop.capture.files import write_whole
 from twinloop.errors import InputError
 
 Array = NDArray[np.float64]
@@ -34,6 +36,8 @@ LETTER = (0.2794, 0.2159)
 MARGIN = 0.008
 """White edge that a printer leaves, m."""
 INCH = 0.0254
+MOST_PIXELS = 150_000_000
+"""Largest picture that is drawn: A0 at 300 dpi."""
 RULERS = (0.1, 0.05, 0.02)
 """Lengths of the check ruler, the first that fits is printed, m."""
 RULER_HEIGHT = 0.010
@@ -287,39 +291,43 @@ def save(path: Path, sheet: Sheet, dpi: int = 300) -> None:
     """Write the page as ``.pdf`` or ``.png`` (the picture knows its resolution).
 
     Raises:
-        InputError: Another suffix, or the file cannot be written.
+        InputError: Another suffix, or a picture of more than :data:`MOST_PIXELS`.
+        MachineError: The file cannot be written.
     """
     kind = path.suffix.lower()
     if kind not in (".pdf", ".png"):
         raise InputError(f"{path}: expected a name that ends in .pdf or .png")
+    columns, rows = (round(side / INCH * dpi) for side in sheet.page)
+    if kind == ".png" and columns * rows > MOST_PIXELS:
+        raise InputError(
+            f"{path}: {columns} x {rows} px at {dpi} dpi, at most {MOST_PIXELS} px are drawn; give "
+            "a lower --dpi, or write a PDF, which has no pixels"
+        )
     figure = draw(sheet)
-    try:
-        if kind == ".pdf":
-            canvas: Any = FigureCanvasPdf(figure)
-            canvas.print_pdf(path, metadata={"CreationDate": None})
-        else:
-            figure.set_dpi(dpi)
-            canvas = FigureCanvasAgg(figure)
-            canvas.print_png(path, metadata={"Software": None})
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written ({error.strerror})") from error
+    # To memory first: the PDF writer answers a full disk with errors of its own.
+    made = io.BytesIO()
+    if kind == ".pdf":
+        canvas: Any = FigureCanvasPdf(figure)
+        canvas.print_pdf(made, metadata={"CreationDate": None})
+    else:
+        figure.set_dpi(dpi)
+        canvas = FigureCanvasAgg(figure)
+        canvas.print_png(made, metadata={"Software": None})
+    write_whole(path, lambda fresh: fresh.write_bytes(made.getvalue()))
 
 
 def write_board(path: Path, board: Board) -> None:
     """Write a board as ``board.yaml``.
 
     Raises:
-        InputError: The file is there already, or cannot be written.
+        InputError: The file is there already.
+        MachineError: It cannot be written.
     """
     derived = {"family", "tags"} if board.charuco else {"charuco"}
     content = board.model_dump(mode="json", exclude=derived)
     text = yaml.safe_dump(content, sort_keys=False, default_flow_style=None)
-    try:
-        with path.open("x", encoding="utf-8") as stream:
-            stream.write(text)
-    except FileExistsError as error:
+    if path.exists() or path.is_symlink():
         raise InputError(
             f"{path} is there already; draw that board with `--board {path}`, or move it away"
-        ) from error
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written ({error.strerror})") from error
+        )
+    write_whole(path, lambda fresh: fresh.write_text(text, encoding="utf-8"))

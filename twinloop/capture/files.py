@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import lzma
+import os
 import re
 import shutil
 import stat
 import zipfile
 import zlib
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -135,6 +137,31 @@ def read_json(path: Path, largest: int = LARGEST_TEXT) -> Any:
     except (ValueError, RecursionError) as error:
         # ValueError: no JSON, or a number of thousands of digits.
         raise InputError(f"{path}: is no JSON ({error}); was the export interrupted?") from error
+
+
+def write_whole(path: Path, write: Callable[[Path], object]) -> None:
+    """Let ``write`` make a file beside ``path`` that takes its place when it is whole.
+
+    Raises:
+        InputError: ``path`` is there and no regular file, or its folder is not.
+        MachineError: The disk is full, or the folder cannot be written.
+    """
+    if path.exists() and not path.is_file():
+        raise InputError(f"{path}: cannot be written: it is there already and no regular file.")
+    if not path.parent.is_dir():
+        raise InputError(f"{path}: cannot be written: there is no folder {path.parent}.")
+    fresh = path.with_name(f".{path.name}.{os.getpid()}{path.suffix}")
+    try:
+        write(fresh)
+        fresh.replace(path)
+    except OSError as error:
+        raise MachineError(
+            f"{path}: cannot be written ({error.strerror}); nothing was changed. Free some space, "
+            "or name another place."
+        ) from error
+    finally:
+        with contextlib.suppress(OSError):
+            fresh.unlink(missing_ok=True)
 
 
 def unpack(archive: Path, into: Path) -> Path:

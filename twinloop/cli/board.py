@@ -80,7 +80,7 @@ def board(
         board_print.write_board(yaml, new)
     try:
         board_print.save(out, sheet, dpi)
-    except InputError:
+    except BaseException:
         if described is None:
             yaml.unlink()  # no description without its page
         raise

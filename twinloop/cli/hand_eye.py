@@ -8,8 +8,6 @@ from typing import Annotated
 
 import typer
 
-from twinloop.errors import InputError
-
 
 def hand_eye(
     folder: Annotated[Path, typer.Argument(help="Folder of pictures and poses.")],
@@ -34,6 +32,7 @@ def hand_eye(
 
       twinloop hand-eye stand/ --beside              the camera stands, the flange holds the board
     """
+    from twinloop.capture.files import write_whole
     from twinloop.capture.hand_eye import calibrate_hand_eye
     from twinloop.capture.hand_eye_session import read_session, result_text
 
@@ -42,10 +41,7 @@ def hand_eye(
         session.T_base_flange, session.views, session.camera, eye_in_hand=not beside
     )
     out = out or folder / "hand_eye.yaml"
-    try:
-        out.write_text(result_text(found), "utf-8")
-    except OSError as error:
-        raise InputError(f"{out}: cannot be written ({error.strerror})") from error
+    write_whole(out, lambda fresh: fresh.write_text(result_text(found), "utf-8"))
     x, y, z = (1e3 * found.T_mount_camera[:3, 3]).tolist()
     left = f", {len(session.left_out)} without the board left out" if session.left_out else ""
     typer.echo(
