@@ -1,12 +1,14 @@
 """Reading demonstrations: what is good comes back, what is bad is named."""
 
 import io
+import os
 import zipfile
 
 import numpy as np
 import pytest
 
 from tests.stages.box_twin import hand_keypoints, write_demo
+from twinloop.capture import demonstration
 from twinloop.capture.demonstration import read_demonstration
 from twinloop.errors import InputError
 
@@ -45,6 +47,25 @@ def _forged(folder):
             archive.writestr(f"{name}.npy", stream.getvalue() + b"\0" * 64)
 
 
+def _bomb(folder):
+    """An array of zeros that packs to nothing."""
+    time, _, _ = hand_keypoints()
+    np.savez_compressed(folder / "hand.npz", time=time, keypoints=np.zeros(2**27, np.uint8))
+
+
+def _instead(name, kind):
+    def change(folder):
+        (folder / name).unlink()
+        if kind == "pipe":
+            os.mkfifo(folder / name)
+        elif kind == "folder":
+            (folder / name).mkdir()
+        else:
+            (folder / name).symlink_to("/dev/zero")
+
+    return change
+
+
 def _complex(folder):
     time, keypoints, _ = hand_keypoints()
     np.savez(folder / "hand.npz", time=time, keypoints=keypoints + 1j)
@@ -75,14 +96,27 @@ def _text(old, new):
         (_complex, "expected real numbers"),
         (_other_clock, "one clip and clock"),
         (lambda f: (f / "object_motion.csv").unlink(), "object_motion.csv does not exist"),
+        (_bomb, "at most"),
+        *(
+            (_instead(name, kind), "no regular file")
+            for name in ("hand.npz", "object_motion.csv")
+            for kind in ("pipe", "folder", "device")
+        ),
+        (_text(",1,0,0,0", ",1,0,0,0\x00"), "numbers"),
+        (_text("time,x", "\ufefftime,x"), None),
+        (_text("qz\n", "qz\n-9,400,0,50,1,0,0,0\n"), "In millimetres"),
         (_text("qw", "w"), "qw"),
         (_text(",1,0,0,0", ",2,0,0,0"), "norm"),
         (_text(",1,0,0,0", ",one,0,0,0"), "numbers"),
     ],
 )
-def test_damaged_captures_are_named(tmp_path, damage, words):
+def test_damaged_captures_are_named(tmp_path, monkeypatch, damage, words):
     """Each damage gives an InputError that says which file and what was expected."""
     write_demo(tmp_path)
     damage(tmp_path)
+    monkeypatch.setattr(demonstration, "LARGEST_ARRAY", 2**26)
+    if words is None:  # none at all: a byte order mark
+        read_demonstration(tmp_path)
+        return
     with pytest.raises(InputError, match=words):
         read_demonstration(tmp_path)

@@ -13,6 +13,8 @@ from twinloop.capture.pose_table import read_pose_table
 from twinloop.errors import InputError
 
 Array = NDArray[np.float64]
+LARGEST_ARRAY = 512 * 2**20
+"""Largest array of a hand's file, bytes."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,8 @@ def read_demonstration(folder: Path) -> Demonstration:
 
 
 def _read_hand(path: Path) -> tuple[Array, Array, str]:
+    if path.exists() and not path.is_file():
+        raise InputError(f"{path}: is no regular file; write it with numpy.savez")
     try:
         with np.load(path, allow_pickle=False) as archive:
             missing = {"time", "keypoints"} - set(archive.files)
@@ -95,10 +99,11 @@ def _refuse_forged_sizes(path: Path) -> None:
                 )
                 shape, _, dtype = read(stream)
             claimed = int(np.prod(shape, dtype=np.float64)) * dtype.itemsize
-            if claimed > info.file_size:
+            if claimed > min(info.file_size, LARGEST_ARRAY):
                 raise InputError(
                     f"{path}: {info.filename} claims {claimed} bytes of shape {shape}, but holds "
-                    f"{info.file_size}; the file is damaged or forged"
+                    f"{info.file_size}, and at most {LARGEST_ARRAY} are read; the file is damaged "
+                    "or forged"
                 )
 
 
