@@ -6,6 +6,7 @@ import json
 import shutil
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 import xarray as xr
@@ -28,6 +29,8 @@ PARAMS = Params(
 )
 SCALE = 2.7
 """Model units per metre of the exports."""
+ASIDE = se3.exp(np.array([0.0, 0.0, 0.0, 1.2, 0.4, 0.1]))
+"""Turn of an object's own frame."""
 T_MODEL_BOARD = se3.exp(np.array([0.4, -1.0, 2.0, 0.5, -0.8, 0.3]))
 
 
@@ -311,3 +314,64 @@ def test_masks_of_some_pictures(photos: Path, scene: Scene, tmp_path: Path) -> N
     groups = run(inputs, PARAMS.model_copy(update={"candidates": 8}))
     assert groups["/"]["source"].values.tolist() == list(range(1, FRAMES, 2))
     assert (groups["/survey"]["verdict"].values[::2] == Verdict.NO_MASK).all()
+
+
+def write_bop(scan: Path, photos: Path, scene: Scene, moved: np.ndarray) -> None:
+    """A BOP scene: the object's poses in mm, its frame in its middle and turned by ``moved``."""
+    for name in ("rgb", "mask_visib"):
+        (scan / name).mkdir()
+    middle = se3.from_rotation_position(np.eye(3), [0.0, 0.0, scene.size[2] / 2])
+    cameras, poses = {}, {}
+    fx, fy, cx, cy = scene.camera.intrinsics
+    K = np.array([[fx, 0, cx], [0, fy, cy], [0, 0, 1]])
+    for i, T in enumerate(scene.orbit(FRAMES)):
+        for folder, kind, name in (
+            ("rgb", "images", f"{i:06d}.png"),
+            ("mask_visib", "masks", f"{i:06d}_000000.png"),
+        ):
+            pixels = cv2.imread(str(photos / kind / f"p{i:02d}.png"), cv2.IMREAD_UNCHANGED)
+            straight = cv2.undistort(pixels, K, scene.camera.distortion)
+            cv2.imwrite(str(scan / folder / name), straight)
+        at = se3.inverse(T) @ middle @ moved
+        cameras[str(i)] = {"cam_K": K.ravel().tolist(), "depth_scale": 1.0}
+        pose = {"cam_R_m2c": at[:3, :3].ravel().tolist(), "cam_t_m2c": (1e3 * at[:3, 3]).tolist()}
+        poses[str(i)] = [{"obj_id": 5, **pose}]
+    (scan / "scene_camera.json").write_text(json.dumps(cameras))
+    (scan / "scene_gt.json").write_text(json.dumps(poses))
+
+
+def test_bop_object_frame_in_its_middle(photos: Path, scene: Scene, tmp_path: Path) -> None:
+    """The object's origin is in its middle and its z points aside: it is cut out whole."""
+    scan, inputs = capture(photos, tmp_path)
+    write_bop(scan, photos, scene, ASIDE)
+    shutil.rmtree(scan / "mask_visib")
+    frames = run(inputs, PARAMS)["/"]
+    check(frames, scene, 1e-3, 0.002)
+    assert overlap(frames, scene) > 0.93
+
+
+def test_bop_object_that_may_be_moved(photos: Path, scene: Scene, tmp_path: Path) -> None:
+    """With masks no table is needed: nothing is cut off, and brightness is left alone."""
+    scan, inputs = capture(photos, tmp_path)
+    write_bop(scan, photos, scene, ASIDE)
+    frames = run(inputs, PARAMS)["/"]
+    assert any("no table is known" in note for note in frames.attrs["notes"])
+    true = scene.orbit(FRAMES)[frames["source"].values]
+    fit = align(frames["position_world_camera"].values, true[:, :3, 3])
+    assert abs(fit.scale - 1) < 1e-6
+    assert frames["mask_agreement"].values.min() > 0.9
+    assert overlap(frames, scene) > 0.95
+    assert (frames["gain"].values == 1).all()
+
+
+def test_bop_without_table_and_masks(photos: Path, scene: Scene, tmp_path: Path) -> None:
+    """Nothing but the object: the message says what would do."""
+    scan, inputs = capture(photos, tmp_path)
+    write_bop(scan, photos, scene, ASIDE)
+    shutil.rmtree(scan / "mask_visib")
+    grey = np.full((240, 320, 3), 120, np.uint8)
+    for i, path in enumerate(sorted(scan.glob("rgb/*.png"))):
+        cv2.circle(grey, (100 + i, 120), 20, (i, 90, 200), 3)
+        cv2.imwrite(str(path), grey)
+    with pytest.raises(InputError, match="with masks none is needed"):
+        run(inputs, PARAMS.model_copy(update={"min_change": 0.0}))

@@ -62,7 +62,7 @@ def locate_by_export(
     if points is None and posed.depth is not None and not scan.file.scale.depth:
         # Where depth is to be compared with points, they must not come from it.
         points = _depth_points(scan, index, poses)
-    if points is None and posed.T_world_object is None:
+    if points is None:
         points = _matched_points(shots, cameras, poses[index])
     model = Model(
         way=f"export ({scan.format})",

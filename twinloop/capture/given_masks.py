@@ -58,6 +58,13 @@ def given_mask(scan: Scan) -> tuple[str, GivenMask | None]:
     return "", None
 
 
+def has_masks(scan: Scan) -> bool:
+    """Whether masks are given, by ``scan.yaml`` or the export."""
+    file = scan.file
+    given = bool(file.masks or file.alpha or file.segmenter)
+    return given or (scan.posed is not None and scan.posed.mask is not None)
+
+
 def masked_of(scan: Scan) -> NDArray[np.bool_] | None:
     """Which pictures (source,) have a mask file; None where ``scan.yaml`` names no such files.
 

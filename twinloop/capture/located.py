@@ -62,8 +62,8 @@ class Located:
     """Sparse points on what is seen (m, 3), table frame, m."""
     board: Board | None = None
     """The print on the table, where there is one: it has the table's frame."""
-    usable: tuple[NDArray[np.uint8] | None, ...] | None = None
-    """Small pictures' usable part (frame,), 255 where it moves with the object (turntable)."""
+    has_table: bool = True
+    """Whether something lies at z = 0, rather than nowhere near: poses followed the object."""
     notes: tuple[str, ...] = ()
     """What was decided on the way, one sentence each."""
 
@@ -80,7 +80,6 @@ class Located:
             cameras=tuple(self.cameras[i] for i in chosen),
             T_camera_table=self.T_camera_table[chosen],
             rms=None if self.rms is None else self.rms[chosen],
-            usable=None if self.usable is None else tuple(self.usable[i] for i in chosen),
             verdict=verdict,
             rest=[*self.rest, *dropped],
         )

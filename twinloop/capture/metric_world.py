@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twinloop.capture.files import inside
+from twinloop.capture.given_masks import has_masks
 from twinloop.capture.located import Located, LocateSettings
 from twinloop.capture.pose_table import read_pose_table
 from twinloop.capture.posed import DepthReader
@@ -60,7 +61,7 @@ class Model:
     up: Array | None = None
     """Direction against gravity (3,), the model's world, where it is known."""
     has_table: bool = True
-    """Whether a table stands still in the model's world; else its origin is the object's."""
+    """Whether the model's world is the table's; else it is the object's, which may be moved."""
     seen: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
     """Picture and point of each observation (k,), (k,)."""
     rms: Array | None = None
@@ -129,6 +130,7 @@ def place(
         scale_source=frame.source,
         scale_std=frame.scale_std,
         board=scan.board if on_board else None,
+        has_table=on_board or model.has_table or not has_masks(scan),
         notes=(*model.notes, *frame.notes, *notes),
     )
 
@@ -289,10 +291,9 @@ def _table(
     """T_table_metric, T_world_table, and what was decided."""
     if scan.board is not None and on_board:
         return np.eye(4), scan.board.T_world_board.matrix, ()
-    if not model.has_table:
-        note = "Poses follow the object: the world is its own frame, and no table is known."
-        return np.eye(4), np.eye(4), (note,)
     registered = T_metric_camera[np.isfinite(T_metric_camera).all(axis=(1, 2))]
+    if not model.has_table:
+        return _table_of_object(scan, registered, points)
     if points is None or len(points) < 20:
         raise InputError(
             f"{scan.pictures.path}: {0 if points is None else len(points)} points are known, too "
@@ -311,3 +312,29 @@ def _table(
     )
     notes = (note, doubt) if plane.rival > DOUBTFUL_PLANE else (note,)
     return T_table_metric, np.eye(4), notes
+
+
+def _table_of_object(
+    scan: Scan, T_object_camera: Array, points: Array | None
+) -> tuple[Array, Array, tuple[str, ...]]:
+    """The same where poses follow the object, whose frame may lie and point anywhere in it.
+
+    Masks that are given need no table.  Else one is there as long as the object stands still.
+    """
+    target = looked_at(T_object_camera)
+    if has_masks(scan):
+        # Nothing of the object may lie below the table: put it farther away than the cameras are.
+        T = np.eye(4)
+        T[2, 3] = np.linalg.norm(T_object_camera[:, :3, 3] - target, axis=1).max() - target[2]
+        note = "Poses follow the object, and no table is known: z = 0 lies far below it."
+        return T, np.eye(4), (note,)
+    cloud = np.zeros((0, 3)) if points is None else points
+    try:
+        plane = find_table_plane(cloud, T_object_camera, where=str(scan.pictures.path))
+    except InputError as error:
+        raise InputError(
+            f"{error} Poses follow the object here, so a table is seen only while it stands still; "
+            "with masks none is needed."
+        ) from error
+    note = "Poses follow the object; it is taken to stand still on the plane around it."
+    return world_from_plane(plane, target), np.eye(4), (note,)

@@ -267,6 +267,8 @@ def _hints(
 
 def _gains(images: Images, intrinsics: Array, located: Located) -> Array:
     """Brightness factor of each frame from the table's look: the print's, or the ground's."""
+    if not located.has_table:
+        return np.ones(len(images))
     T = located.T_camera_table
     if located.board is not None:
         low, high = located.board.bounds()
