@@ -258,6 +258,10 @@ def test_clicks_that_say_nothing_are_refused() -> None:
     refused("clicked in 1 pictures", case.clicks(ENDS[0], [4, 4]))
     off = case.clicks(ENDS[0], [0, 6, 12])
     refused(r"miss each other by \d+", replace(off, pixels=off.pixels + [[0, 0], [60, 0], [0, 60]]))
+    far = Distance((replace(off, pixels=off.pixels * [[1], [1.1], [1]]), good.ends[1]), LENGTH)
+    words = r"scan\.yaml: distance 0 .* in pictures \[100, 106, 112\]"
+    with pytest.raises(InputError, match=words):
+        from_distance([far], poses, lenses, numbers=range(100, 120), where="scan.yaml")
     refused("outside picture 6", replace(off, pixels=off.pixels + [[0, 0], [0, 4000], [0, 0]]))
     refused("picture 99 is not registered", replace(off, pictures=np.array([0, 6, 99])))
     refused("above 0", metres=-1.0)

@@ -182,6 +182,8 @@ def metres(scan: Scan, model: Model) -> tuple[MetricFrame, bool]:
                 [_distance(scan, d, number) for d in given.distances],
                 model.T_model_camera,
                 model.cameras,
+                numbers=[shot.index for shot in model.shots],
+                where=str(scan.folder / "scan.yaml"),
             )
         )
     if given.robot_poses:

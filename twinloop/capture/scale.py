@@ -153,7 +153,12 @@ def from_board(
 
 
 def from_distance(
-    distances: Sequence[Distance], T_model_camera: Array, cameras: Sequence[Camera]
+    distances: Sequence[Distance],
+    T_model_camera: Array,
+    cameras: Sequence[Camera],
+    *,
+    numbers: Sequence[int] | None = None,
+    where: str = "",
 ) -> MetricFrame:
     """Scale by lengths that were measured on the thing; the world keeps the model's axes.
 
@@ -161,6 +166,8 @@ def from_distance(
         distances: One or more.
         T_model_camera: Poses of the pictures in the model (n, 4, 4); NaN where not registered.
         cameras: Lens of each picture (n,).
+        numbers: What messages call each picture (n,); by its place if None.
+        where: File that states the distances, for messages.
 
     The scale's uncertainty follows from clicks of 0.5 px, the angle between the rays and
     :data:`MODEL_STD`.
@@ -171,13 +178,17 @@ def from_distance(
     """
     if not distances:
         raise InputError("distance: none is given")
+    called = list(range(len(cameras))) if numbers is None else list(numbers)
+    file = f"{where}: " if where else ""
     scales, variances = [], []
     for number, distance in enumerate(distances):
         if not (np.isfinite(distance.metres) and distance.metres > 0):
-            raise InputError(f"distance {number}: {distance.metres} m; expected a length above 0")
-        where = f"distance {number} ({distance.metres:g} m)"
+            raise InputError(
+                f"{file}distance {number}: {distance.metres} m; expected a length above 0"
+            )
+        name = f"{file}distance {number} ({distance.metres:g} m)"
         a, b = (
-            _clicked(clicks, f"{where}, end {side}", T_model_camera, cameras)
+            _clicked(clicks, f"{name}, end {side}", T_model_camera, cameras, called)
             for side, clicks in zip("AB", distance.ends, strict=True)
         )
         along = b.point - a.point
@@ -185,14 +196,14 @@ def from_distance(
         spread = float(along @ (a.covariance + b.covariance) @ along) / max(length**2, 1e-300)
         if not length > 3 * np.sqrt(spread):
             raise InputError(
-                f"{where}: its ends are {length:.3g} model units apart, known to "
+                f"{name}: its ends are {length:.3g} model units apart, known to "
                 f"{np.sqrt(spread):.2g}: unidentifiable. Are both ends the same point?"
             )
         scales.append(distance.metres / length)
         variances.append(spread / length**2 + (distance.metres_std / distance.metres) ** 2)
     _require_agreement(
         [
-            (f"distance {i} ({d.metres:g} m)", s, float(np.sqrt(v)))
+            (f"{file}distance {i} ({d.metres:g} m)", s, float(np.sqrt(v)))
             for i, (d, s, v) in enumerate(zip(distances, scales, variances, strict=True))
         ]
     )
@@ -213,7 +224,11 @@ def from_distance(
 
 
 def _clicked(
-    clicks: Clicks, where: str, T_model_camera: Array, cameras: Sequence[Camera]
+    clicks: Clicks,
+    where: str,
+    T_model_camera: Array,
+    cameras: Sequence[Camera],
+    called: Sequence[int],
 ) -> Triangulated:
     pictures = np.asarray(clicks.pictures, dtype=np.int64)
     pixels = np.asarray(clicks.pixels, dtype=np.float64)
@@ -225,22 +240,25 @@ def _clicked(
     sightings = []
     for picture, pixel in zip(pictures.tolist(), pixels, strict=True):
         if not 0 <= picture < len(cameras) or not np.isfinite(T_model_camera[picture]).all():
+            there = np.flatnonzero(np.isfinite(T_model_camera).all(axis=(1, 2)))
+            number = called[picture] if 0 <= picture < len(called) else picture
             raise InputError(
-                f"{where}: picture {picture} is not registered; click in another one of "
-                f"{np.flatnonzero(np.isfinite(T_model_camera).all(axis=(1, 2))).tolist()[:20]}"
+                f"{where}: picture {number} is not registered; click in another one of "
+                f"{[called[i] for i in there[:20]]}"
             )
         camera = cameras[picture]
         if not ((pixel >= -0.5) & (pixel <= [camera.width - 0.5, camera.height - 0.5])).all():
             raise InputError(
-                f"{where}: the click {pixel.tolist()} is outside picture {picture} of "
+                f"{where}: the click {pixel.tolist()} is outside picture {called[picture]} of "
                 f"{camera.width} x {camera.height} px"
             )
         sightings.append(Sighting(pixel, camera, T_model_camera[picture]))
     point = triangulate(sightings, CLICK_STD)
     if point is None or point.rms > WORST_CLICK:
         off = "do not meet" if point is None else f"miss each other by {point.rms:.1f} px (rms)"
+        seen_in = [called[i] for i in pictures.tolist()]
         raise InputError(
-            f"{where}: the rays of its clicks in pictures {pictures.tolist()} {off}, at most "
+            f"{where}: the rays of its clicks in pictures {seen_in} {off}, at most "
             f"{WORST_CLICK:g} px is accepted. Is it the same point in each?"
         )
     if point.angle < LEAST_ANGLE:
