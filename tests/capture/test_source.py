@@ -9,6 +9,7 @@ import pytest
 import yaml
 from PIL import Image
 
+from twinloop.capture.scan_check import check_scan
 from twinloop.capture.source import look, open_scan
 from twinloop.errors import InputError
 
@@ -51,3 +52,27 @@ def test_the_lens_is_of_the_commonest_size(tmp_path: Path) -> None:
         assert scan.lens is not None
         assert (scan.lens.width, scan.lens.height) == (60, 80)
         assert scan.lens.intrinsics == pytest.approx([75.0, 75.0, 29.5, 39.5])
+
+
+LENGTH = "scale: {distances: [{metres: 0.1, first: [[0, 5, 5], [1, 5, 5]], second: %s}]}"
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (LENGTH % "[[0, 9, 9], [7, 9, 9]]", r"0\.1 m is clicked in picture 7; there are 2"),
+        (LENGTH % "[[0, 9, 9], [1, 9, 35]]", r"\(9, 35\) px in picture 1, outside .* Swap u and v"),
+        ("scale: {robot_poses: flange.csv}", r"flange\.csv does not exist"),
+        ("scale: {depth: true}", "the photos capture has no depth pictures"),
+        (LENGTH % "[[0, 9, 9], [1, 8, 9]]" + "\nsegmenter: m.onnx", r"'m\.onnx' does not exist"),
+        (LENGTH % "[[0, 9, 9], [1, 8, 9]]" + "\nprompts: {inside: [[5, 1, 1]]}", "name picture 5"),
+        (LENGTH % "[[0, 9, 9], [1, 8, 9]]" + "\nmasks: masks", "masks"),
+        ("format: auto", "nothing says how large anything is"),
+    ],
+)
+def test_what_cannot_be_fulfilled_is_told_at_once(tmp_path: Path, said: str, told: str) -> None:
+    """Before pictures are rated and matched, which takes minutes."""
+    photos(tmp_path, (40, 30), (40, 30))
+    (tmp_path / "scan.yaml").write_text(said + "\n")
+    with open_scan(tmp_path) as scan, pytest.raises(InputError, match=told):
+        check_scan(scan)

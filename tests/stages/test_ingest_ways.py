@@ -241,7 +241,7 @@ def test_a_click_in_a_missing_picture_is_named(photos: Path, scene: Scene, tmp_p
     write_colmap(scan, scene)
     length = {"metres": 0.1, "first": [[0, 5, 5], [99, 5, 5]], "second": [[0, 9, 9], [1, 9, 9]]}
     (scan / "scan.yaml").write_text(yaml.safe_dump({"scale": {"distances": [length]}}))
-    with pytest.raises(InputError, match=r"picture 99, which is not used"):
+    with pytest.raises(InputError, match=r"picture 99; there are 16"):
         run(inputs, PARAMS)
 
 
@@ -375,3 +375,69 @@ def test_bop_without_table_and_masks(photos: Path, scene: Scene, tmp_path: Path)
         cv2.imwrite(str(path), grey)
     with pytest.raises(InputError, match="with masks none is needed"):
         run(inputs, PARAMS.model_copy(update={"min_change": 0.0}))
+
+
+def test_prompts_in_pictures_that_are_not_used(photos: Path, scene: Scene, tmp_path: Path) -> None:
+    """A click in a picture of another size is not forgotten in silence."""
+    scan, inputs = capture(photos, tmp_path, "images")
+    write_board(scan, scene)
+    with Image.open(scan / "images" / "p03.png") as picture:
+        picture.resize((240, 320)).save(scan / "images" / "p03.png")
+    (scan / "scan.yaml").write_text("prompts: {inside: [[3, 100, 100]]}\n")
+    with pytest.raises(InputError, match=r"point at pictures \[3\], which cannot be used"):
+        run(inputs, PARAMS)
+
+
+def write_flange(scan: Path, scene: Scene) -> np.ndarray:
+    """Poses of a flange that carries the camera; returns T_flange_camera."""
+    base = se3.exp(np.array([0.4, 0.1, 0.02, 0.0, 0.0, 0.5]))
+    mount = se3.exp(np.array([0.03, 0.0, 0.08, 0.2, 0.1, 1.5]))
+    flange = base @ scene.orbit(FRAMES) @ se3.inverse(mount)
+    position, wxyz = se3.to_position_quaternion(flange)
+    rows = np.column_stack([np.arange(FRAMES), position, wxyz])
+    lines = [",".join(map(str, row)) for row in rows.tolist()]
+    (scan / "flange.csv").write_text("\n".join(["time,x,y,z,qw,qx,qy,qz", *lines]) + "\n")
+    return mount
+
+
+def test_a_robot_gives_the_metres(photos: Path, scene: Scene, tmp_path: Path) -> None:
+    """Flange poses and a hand-eye calibration scale another tool's model.
+
+    From one distance the calibration and the scale cannot both be found; that is said.
+    """
+    scan, inputs = capture(photos, tmp_path, "images", "masks")
+    write_transforms(scan, scene)
+    position, wxyz = se3.to_position_quaternion(write_flange(scan, scene))
+    mount = {"position": position.tolist(), "quaternion_wxyz": wxyz.tolist()}
+    scale: dict[str, object] = {"robot_poses": "flange.csv", "T_flange_camera": mount}
+    (scan / "scan.yaml").write_text(yaml.safe_dump({"scale": scale, "masks": "masks"}))
+    frames = run(inputs, PARAMS)["/"]
+    check(frames, scene, 5e-4, 0.005)
+    assert frames.attrs["scale_source"] == "robot poses"
+    del scale["T_flange_camera"]
+    (scan / "scan.yaml").write_text(yaml.safe_dump({"scale": scale, "masks": "masks"}))
+    with pytest.raises(InputError, match="robot poses: unidentifiable"):
+        run(inputs, PARAMS)
+
+
+def test_alpha_channel_and_foreign_lens(photos: Path, scene: Scene, tmp_path: Path) -> None:
+    """Masks from the pictures' own alpha channels, the lens from a file that OpenCV wrote."""
+    scan, inputs = capture(photos, tmp_path, "images")
+    write_board(scan, scene)
+    for path in (scan / "images").iterdir():
+        with Image.open(path) as picture, Image.open(photos / "masks" / path.name) as mask:
+            picture.putalpha(mask.convert("L"))
+            picture.save(path)
+    writer = cv2.FileStorage(str(scan / "lens.yml"), cv2.FILE_STORAGE_WRITE)
+    fx, fy, cx, cy = scene.camera.intrinsics
+    writer.write("image_width", 320)
+    writer.write("image_height", 240)
+    writer.write("camera_matrix", np.array([[fx, 0, cx], [0, fy, cy], [0, 0, 1]]))
+    writer.write("distortion_coefficients", scene.camera.distortion[None])
+    writer.release()
+    (scan / "scan.yaml").write_text("alpha: true\ncamera: lens.yml\n")
+    frames = run(inputs, PARAMS)["/"]
+    check(frames, scene, 5e-4, 0.002)
+    assert frames.attrs["mask_source"] == "alpha"
+    assert frames["lens"].values[:4] == pytest.approx(scene.camera.intrinsics)
+    assert overlap(frames, scene) > 0.95

@@ -9,7 +9,7 @@ from twinloop.capture.by_export import locate_by_export, poses_of
 from twinloop.capture.by_motion import locate_by_motion
 from twinloop.capture.given_masks import masked_of
 from twinloop.capture.located import Located, LocateSettings
-from twinloop.capture.metric_world import require_scale
+from twinloop.capture.scan_check import check_scan
 from twinloop.capture.source import Scan
 from twinloop.capture.survey import Survey, Verdict, candidates, shots
 from twinloop.errors import InputError
@@ -28,7 +28,7 @@ def locate(scan: Scan, rated: Survey, settings: LocateSettings) -> Located:
         InputError: Too few usable pictures, no poses, no metres, or no table; says why and what to
             do.
     """
-    require_scale(scan)
+    check_scan(scan)
     poses = poses_of(scan)
     posed = None if poses is None else np.asarray(np.isfinite(poses).all(axis=(1, 2)))
     chosen, verdict = candidates(

@@ -76,6 +76,7 @@ def find(scan: Scan, located: Located, settings: MaskSettings, limits: MaskLimit
     """
     way, given = given_mask(scan)
     prompts = by_picture(scan.file.prompts, scan.pictures) if scan.file.prompts else {}
+    _require_pointed_at(prompts, located, str(scan.pictures.path))
     masks: Images | None = None
     if given is not None:
         raw = [given(shot.index, shot.small) for shot in located.shots]
@@ -263,6 +264,17 @@ def _hints(
                 prompt = prompt.scaled(np.array([width, height]) / np.array(shot.size))
             hints[i] = prompt.undistorted(lenses[i], windows[i])
     return hints
+
+
+def _require_pointed_at(prompts: Mapping[int, ViewPrompt], located: Located, where: str) -> None:
+    """Refuse prompts that are all in pictures that were not kept, rather than forget them."""
+    kept = [shot.index for shot in located.shots]
+    if prompts and not set(prompts) & set(kept):
+        raise InputError(
+            f"{where}: the prompts point at pictures {sorted(prompts)[:10]}, which cannot be used "
+            "(another size, no pose, or no tags); point at others, for example at "
+            f"{kept[:: max(1, len(kept) // 5)][:6]}."
+        )
 
 
 def _gains(images: Images, intrinsics: Array, located: Located) -> Array:
