@@ -17,8 +17,10 @@ import ctypes
 import gc
 import json
 import platform
+import re
 import resource
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -102,6 +104,8 @@ def main(stage: Stage, argv: list[str] | None = None) -> None:
     )
     parser.add_argument("object", help="name of the object: a folder of datasets/")
     arguments = parser.parse_args(argv)
+    # A request to end is an interrupt: temporary folders, here and of captures, are removed.
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _say
@@ -115,6 +119,8 @@ def main(stage: Stage, argv: list[str] | None = None) -> None:
             file=sys.stderr,
         )
         raise SystemExit(130) from None
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _say(
@@ -150,7 +156,8 @@ def run_stage(stage: Stage, name: str, root: Path) -> None:
         for source, schema in stage.reads.items()
     }
     inputs = Inputs(name, root, card, artifacts, versions["device"], params.seed)
-    beside = Path(tempfile.mkdtemp(prefix=f".{stage.name}.", dir=folder))
+    clear_killed(folder)
+    beside = Path(tempfile.mkdtemp(prefix=f".{stage.name}.{_owner(os.getpid())}.", dir=folder))
     try:
         if stage.writes is None:
             stage.run(inputs, params, beside)
@@ -187,6 +194,25 @@ def run_stage(stage: Stage, name: str, root: Path) -> None:
             "params": params.model_dump(mode="json"),
         },
     )
+
+
+def _owner(pid: int) -> str:
+    """What names of temporary folders say of their process: machine and number."""
+    return f"{re.sub(r'[^A-Za-z0-9-]', '', platform.node())}-{pid}"
+
+
+def clear_killed(folder: Path) -> None:
+    """Remove temporary folders of runs that were killed on this machine, and only those."""
+    for path in folder.glob(".*.*-*.*"):
+        found = re.fullmatch(r"\.\w+\.(.*-(\d+))\.\w+", path.name)
+        if found is None or not path.is_dir() or found[1] != _owner(int(found[2])):
+            continue
+        try:
+            os.kill(int(found[2]), 0)
+        except (ProcessLookupError, OverflowError):
+            shutil.rmtree(path, ignore_errors=True)
+        except OSError:  # it runs, as another user
+            continue
 
 
 def check_versions(stage: str, root: Path) -> dict[str, str]:
@@ -279,7 +305,8 @@ def _report(stage: Stage, result: Any, inputs: Inputs, params: StageParams) -> N
 @contextmanager
 def _replacing(target: Path) -> Iterator[Path]:
     """Give a fresh folder that takes the place of ``target`` when all went well."""
-    fresh = Path(tempfile.mkdtemp(prefix=f".{target.parent.name}.", dir=target.parents[1]))
+    prefix = f".{target.parent.name}.{_owner(os.getpid())}."
+    fresh = Path(tempfile.mkdtemp(prefix=prefix, dir=target.parents[1]))
     try:
         yield fresh
         fresh.chmod(0o755)

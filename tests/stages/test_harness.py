@@ -1,6 +1,12 @@
 """The harness: outputs whole or not at all, documented exit codes, messages that help."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -103,6 +109,51 @@ def test_a_failing_stage_leaves_the_old_outputs(root):
         with pytest.raises(BaseException):  # noqa: B017, PT011 - any way to fail
             run_stage(stage(run), "mug", root)
         assert {p: p.read_bytes() for p in root.rglob("*") if p.is_file()} == before
+
+
+def test_a_request_to_end_is_an_interrupt(root, monkeypatch, capsys):
+    """Temporary folders of the stage and of captures that it has unpacked are removed."""
+    monkeypatch.chdir(root)
+    seen = []
+
+    def asked(inputs, params):
+        with tempfile.TemporaryDirectory(dir=root) as scratch:
+            seen.append(Path(scratch))
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(5)
+        return good(inputs, params)
+
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit) as caught:
+        main(stage(asked), ["mug"])
+    assert caught.value.code == 130
+    assert "wrote nothing" in capsys.readouterr().err
+    assert not seen[0].exists()
+    assert [p.name for p in (root / "datasets/mug").iterdir()] == ["object.yaml"]
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_what_a_killed_run_left_is_removed_by_the_next(root):
+    """But not what a run has that is alive, or one of another machine, or what is no run's."""
+    folder = root / "datasets/mug"
+    seen = []
+
+    def look(inputs, params):
+        seen.extend(p.name for p in folder.iterdir() if p.name.startswith(".ingest."))
+        return good(inputs, params)
+
+    run_stage(stage(look), "mug", root)
+    (own,) = seen
+    head, _, tail = own.rpartition(f"-{os.getpid()}.")
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    killed = [f"{head}-{child.pid}.{tail}", f".plots{head.removeprefix('.ingest')}-{child.pid}.x"]
+    kept = [f"{head}-{os.getppid()}.x", f".ingest.elsewhere-{child.pid}.x", ".git", ".a.b-c.d"]
+    for name in (*killed, *kept):
+        (folder / name).mkdir()
+    run_stage(stage(good), "mug", root)
+    left = {p.name for p in folder.iterdir() if p.name.startswith(".")}
+    assert left == set(kept)
 
 
 def test_exit_codes_and_messages(root, monkeypatch, capsys):
