@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +33,19 @@ def test_photos_by_name_of_the_format(tmp_path: Path, place: str) -> None:
     assert look(tmp_path) == "photos"
     with open_scan(tmp_path) as scan:
         assert scan.pictures.names == ("p0.png", "p1.png")
+
+
+@pytest.mark.parametrize("said", ["", "source: photos.zip"])
+def test_an_archive_of_photos(tmp_path: Path, said: str) -> None:
+    """Packed photos are read whether the archive is named or not."""
+    photos(tmp_path / "made" / "images", (40, 30), (40, 30))
+    scan = tmp_path / "scan"
+    scan.mkdir()
+    shutil.make_archive(str(scan / "photos"), "zip", tmp_path / "made")
+    (scan / "scan.yaml").write_text(f"{said}\n" if said else "{}\n")
+    with open_scan(scan) as found:
+        assert found.format == "photos"
+        assert len(list(found.pictures.read())) == 2
 
 
 def test_format_video_takes_no_photos(tmp_path: Path) -> None:

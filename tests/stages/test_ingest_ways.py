@@ -27,6 +27,7 @@ FRAMES = 16
 PARAMS = Params(
     frames=12, candidates=16, max_side=120, small_side=160, voxels=60_000, mask_rounds=2
 )
+SFM = PARAMS.model_copy(update={"sfm_side": 320, "sfm_features": 500, "min_registered": 0.5})
 SCALE = 2.7
 """Model units per metre of the exports."""
 ASIDE = se3.exp(np.array([0.0, 0.0, 0.0, 1.2, 0.4, 0.1]))
@@ -441,3 +442,50 @@ def test_alpha_channel_and_foreign_lens(photos: Path, scene: Scene, tmp_path: Pa
     assert frames.attrs["mask_source"] == "alpha"
     assert frames["lens"].values[:4] == pytest.approx(scene.camera.intrinsics)
     assert overlap(frames, scene) > 0.95
+
+
+def test_photos_without_board_and_poses(photos: Path, scene: Scene, tmp_path: Path) -> None:
+    """Structure from motion with a known lens and one length: metres, up and the table."""
+    pytest.importorskip("pycolmap", reason="the extra 'sfm' is not installed")
+    scan, inputs = capture(photos, tmp_path, "images", "masks")
+    lens = {
+        "width": 320,
+        "height": 240,
+        "intrinsics": scene.camera.intrinsics.tolist(),
+        "distortion": scene.camera.distortion.tolist(),
+    }
+    (scan / "lens.yaml").write_text(yaml.safe_dump(lens))
+    scale = {"distances": [stated_length(scene)]}
+    (scan / "scan.yaml").write_text(
+        yaml.safe_dump({"camera": "lens.yaml", "scale": scale, "masks": "masks"})
+    )
+    frames = run(inputs, SFM)["/"]
+    check(frames, scene, 1e-3, 4 * frames.attrs["scale_std"])
+    assert frames.attrs["scale_std"] < 0.005
+    assert frames.attrs["poses"] == "structure from motion"
+
+
+def test_a_board_that_few_photos_show(photos: Path, scene: Scene, tmp_path: Path) -> None:
+    """The tags are smeared in two of three photos: these are placed by what they share."""
+    pytest.importorskip("pycolmap", reason="the extra 'sfm' is not installed")
+    scan, inputs = capture(photos, tmp_path, "images", "masks")
+    write_board(scan, scene)
+    (scan / "scan.yaml").write_text("masks: masks\n")
+    for i, pose in enumerate(scene.orbit(FRAMES)):
+        if i % 3 == 0:
+            continue
+        path = str(scan / "images" / f"p{i:02d}.png")
+        image = cv2.imread(path)
+        for tag in scene.board.tags:
+            half = tag.size / 2
+            ends = np.array([[*tag.centre, 0.0]]) + [[-half, -half, 0], [half, half, 0]]
+            a, b = np.rint(scene.camera.project(se3.apply(se3.inverse(pose), ends))).astype(int)
+            cv2.line(image, a.tolist(), b.tolist(), (60, 60, 200), 3)
+        cv2.imwrite(path, image)
+    frames = run(inputs, SFM)["/"]
+    assert frames.attrs["poses"] == "board and matched points"
+    assert frames.attrs["scale_source"] == "board"
+    true = scene.orbit(FRAMES)[frames["source"].values][:, :3, 3]
+    off = np.linalg.norm(frames["position_world_camera"].values - true, axis=1)
+    assert np.sqrt((off**2).mean()) < 3e-3
+    assert (frames["source"].values % 3 != 0).sum() >= 4

@@ -153,10 +153,9 @@ def _find(folder: Path, file: ScanFile, scratch: Path) -> tuple[str, Path]:
     archives = list_files(place, {".r3d", ".zip"})
     if len(archives) == 1 and file.format == "auto":
         return _find_unpacked(archives[0], scratch)
-    for name in ("photos", "images", "."):
-        candidate = place / name
-        if file.format != "video" and candidate.is_dir() and list_files(candidate, PHOTOS):
-            return "photos", candidate
+    photos = None if file.format == "video" else _photo_folder(place)
+    if photos is not None:
+        return "photos", photos
     raise InputError(
         f"{place}: holds neither a video, nor photos (in it, or in photos/ or images/), nor an "
         f"export of {', '.join(READERS)}. It holds: "
@@ -169,7 +168,21 @@ def _find_unpacked(archive: Path, scratch: Path) -> tuple[str, Path]:
     for kind, (detects, _) in READERS.items():
         if detects(place):
             return kind, place
-    raise InputError(f"{archive}: unpacked, it is no export of {', '.join(READERS)}.")
+    folder = _photo_folder(place)
+    if folder is not None:
+        return "photos", folder
+    raise InputError(
+        f"{archive}: unpacked, it holds no photos and is no export of {', '.join(READERS)}."
+    )
+
+
+def _photo_folder(place: Path) -> Path | None:
+    """Where the photos are: beside each other, or in one of two sub-folders; None without any."""
+    for name in ("photos", "images", "."):
+        folder = place / name
+        if folder.is_dir() and list_files(folder, PHOTOS):
+            return folder
+    return None
 
 
 def _unpacked(place: Path, scratch: Path) -> Path:
