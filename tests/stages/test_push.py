@@ -170,12 +170,19 @@ def test_common_clocks_are_verified(tmp_path: Path) -> None:
     assert float(group["clock_offset_std"]) == pytest.approx(Params().common_std)
 
 
-def test_base_in_millimetres_is_told(tmp_path: Path) -> None:
-    """A base that stands 500 m away: the tip never comes near the object."""
+@pytest.mark.parametrize(
+    ("x", "told"),
+    [
+        (50, r"nearer to the object than .* m.*T_world_base"),
+        (500, r"T_world_base\.position.*if that is in millimetres it is 0\.5 m"),
+    ],
+)
+def test_base_in_millimetres_is_told(tmp_path: Path, x: int, told: str) -> None:
+    """A base that stands 50 m away: the tip never comes near; 500 m: both readings are said."""
     robot = RobotModel.load("twinhand")
     inputs = stage_inputs(tmp_path, session(tmp_path, robot, [made_up_push(robot)]))
     machine = tmp_path / "datasets/box/raw/push/robot.yaml"
-    base = "T_world_base: {position: [500, 0, 0], quaternion_wxyz: [1, 0, 0, 0]}\n"
+    base = f"T_world_base: {{position: [{x}, 0, 0], quaternion_wxyz: [1, 0, 0, 0]}}\n"
     machine.write_text(machine.read_text() + base)
-    with pytest.raises(InputError, match=r"nearer to the object than .* m.*T_world_base"):
+    with pytest.raises(InputError, match=told):
         run.run(inputs, Params())

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import cv2
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from twinloop.capture import families
 from twinloop.capture.camera_yaml import read_model
@@ -24,14 +24,25 @@ from twinloop.geometry import quaternion, se3
 
 FARTHEST = 100.0
 """Farthest that a pose may be from the world's origin, m; beyond, it is surely in millimetres."""
-Coordinate = Annotated[float, Field(ge=-FARTHEST, le=FARTHEST)]
-Triple = tuple[Coordinate, Coordinate, Coordinate]
 MOST_TAGS = 2500
 """Most tags of a board: no family has more."""
 LARGEST = 5.0
 """Farthest that a tag may be from the board's origin, m; beyond, it is surely in millimetres."""
 UNIT_CORNERS = np.array([[-0.5, 0.5], [0.5, 0.5], [0.5, -0.5], [-0.5, -0.5]])
 """Corners of a tag of size 1 about its centre: top-left, top-right, bottom-right, bottom-left."""
+
+
+def _near(metres: float) -> float:
+    if abs(metres) > FARTHEST:
+        raise ValueError(
+            f"at most {FARTHEST:g} m from the origin is expected; if that is in millimetres it is "
+            f"{metres / 1e3:g} m"
+        )
+    return metres
+
+
+Coordinate = Annotated[float, AfterValidator(_near)]
+Triple = tuple[Coordinate, Coordinate, Coordinate]
 
 
 class Pose(BaseModel):
