@@ -13,6 +13,7 @@ import pytest
 from mcap.writer import CompressionType
 from mcap_ros2.writer import Writer
 
+from twinloop.capture.logs.streams import ControlLog
 from twinloop.capture.robot_log import read_robot_log
 from twinloop.capture.warning import CaptureWarning
 from twinloop.errors import InputError
@@ -222,3 +223,19 @@ def test_reader_needs_no_video_library() -> None:
     assert (
         subprocess.run([sys.executable, "-c", code], env=environment, check=False).returncode == 0
     )
+
+
+def test_a_command_is_in_force_after_its_delay() -> None:
+    """What robot.yaml says of the drive's delay counts where commands and states are joined."""
+    told = np.array([[1.0], [2.0], [3.0]])
+    nothing = np.full((3, 1), np.nan)
+    at = np.array([0.0, 0.01, 0.02, 0.03])
+    for delay, held in (
+        (None, [1, 2, 3, 3]),
+        (0.01, [np.nan, 1, 2, 3]),
+        (0.015, [np.nan, np.nan, 1, 2]),
+    ):
+        control = ControlLog(
+            ("a",), np.array([0.0, 0.01, 0.02]), told, nothing, nothing, delay=delay
+        )
+        np.testing.assert_array_equal(control.held(at)[:, 0], held)

@@ -60,9 +60,12 @@ class ControlLog:
     """Time from a command's stamp until the drive acts on it, s, where stated."""
 
     def held(self, time: Array) -> Array:
-        """Commanded position in force at ``time`` (n,) s: (n, joint); NaN before the first."""
+        """Commanded position in force at ``time`` (n,) s: (n, joint); NaN before the first.
+
+        A command is in force from its stamp and the delay on.
+        """
         held = np.full((len(time), len(self.joints)), np.nan)
-        last = np.searchsorted(self.time, time, side="right") - 1
+        last = np.searchsorted(self.time + (self.delay or 0.0), time, side="right") - 1
         held[last >= 0] = self.position[last[last >= 0]]
         return held
 
