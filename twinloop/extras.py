@@ -37,6 +37,15 @@ def require(module: str, extra: str, purpose: str) -> Any:
         ) from error
 
 
+def installed(module: str) -> bool:
+    """Whether an optional library can be imported."""
+    try:
+        importlib.import_module(module)
+    except ImportError:
+        return False
+    return True
+
+
 @cache
 def optional_packages() -> frozenset[str]:
     """Names of the packages that only extras install, as the installed metadata lists them."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import cv2
@@ -465,23 +466,27 @@ def test_photos_without_board_and_poses(photos: Path, scene: Scene, tmp_path: Pa
     assert frames.attrs["poses"] == "structure from motion"
 
 
+def smear(scan: Path, scene: Scene, pictures: list[int]) -> None:
+    """Draw a stroke over each tag."""
+    for i in pictures:
+        T = se3.inverse(scene.orbit(FRAMES)[i])
+        path = str(scan / "images" / f"p{i:02d}.png")
+        image = cv2.imread(path)
+        for tag in scene.board.tags:
+            half = tag.size / 2
+            ends = np.array([[*tag.centre, 0.0]]) + [[-half, -half, 0], [half, half, 0]]
+            a, b = np.rint(scene.camera.project(se3.apply(T, ends))).astype(int)
+            cv2.line(image, a.tolist(), b.tolist(), (60, 60, 200), 3)
+        cv2.imwrite(path, image)
+
+
 def test_a_board_that_few_photos_show(photos: Path, scene: Scene, tmp_path: Path) -> None:
     """The tags are smeared in two of three photos: these are placed by what they share."""
     pytest.importorskip("pycolmap", reason="the extra 'sfm' is not installed")
     scan, inputs = capture(photos, tmp_path, "images", "masks")
     write_board(scan, scene)
     (scan / "scan.yaml").write_text("masks: masks\n")
-    for i, pose in enumerate(scene.orbit(FRAMES)):
-        if i % 3 == 0:
-            continue
-        path = str(scan / "images" / f"p{i:02d}.png")
-        image = cv2.imread(path)
-        for tag in scene.board.tags:
-            half = tag.size / 2
-            ends = np.array([[*tag.centre, 0.0]]) + [[-half, -half, 0], [half, half, 0]]
-            a, b = np.rint(scene.camera.project(se3.apply(se3.inverse(pose), ends))).astype(int)
-            cv2.line(image, a.tolist(), b.tolist(), (60, 60, 200), 3)
-        cv2.imwrite(path, image)
+    smear(scan, scene, [i for i in range(FRAMES) if i % 3])
     frames = run(inputs, SFM)["/"]
     assert frames.attrs["poses"] == "board and matched points"
     assert frames.attrs["scale_source"] == "board"
@@ -489,3 +494,20 @@ def test_a_board_that_few_photos_show(photos: Path, scene: Scene, tmp_path: Path
     off = np.linalg.norm(frames["position_world_camera"].values - true, axis=1)
     assert np.sqrt((off**2).mean()) < 3e-3
     assert (frames["source"].values % 3 != 0).sum() >= 4
+
+
+def test_a_board_that_some_photos_show_without_pycolmap(
+    photos: Path, scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seven of sixteen show the board: they do where the others cannot be placed."""
+    scan, inputs = capture(photos, tmp_path, "images", "masks")
+    write_board(scan, scene)
+    (scan / "scan.yaml").write_text("masks: masks\n")
+    shown = [0, 2, 5, 7, 10, 12, 15]
+    smear(scan, scene, [i for i in range(FRAMES) if i not in shown])
+    monkeypatch.setitem(sys.modules, "pycolmap", None)
+    frames = run(inputs, SFM)["/"]
+    assert frames.attrs["poses"] == "board"
+    assert frames["source"].values.tolist() == shown
+    assert any("7 of 16 candidates" in note for note in frames.attrs["notes"])
+    check(frames, scene, 2e-3, 0.005)

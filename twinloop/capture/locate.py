@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from twinloop.capture.by_board import locate_by_board
@@ -12,7 +14,8 @@ from twinloop.capture.located import Located, LocateSettings
 from twinloop.capture.scan_check import check_scan
 from twinloop.capture.source import Scan
 from twinloop.capture.survey import Survey, Verdict, candidates, shots
-from twinloop.errors import InputError
+from twinloop.errors import InputError, MachineError
+from twinloop.extras import installed
 
 FEW_TAGGED = 0.5
 """Share of candidates that show the board, below which the other ones are posed by matching."""
@@ -22,7 +25,8 @@ def locate(scan: Scan, rated: Survey, settings: LocateSettings) -> Located:
     """Choose pictures and find their lens and poses, metres, and the table.
 
     Poses come from the export where it has them, from the tag board where most pictures show it,
-    else from structure from motion (which starts at the board's poses where there are some).
+    else from structure from motion (which starts at the board's poses where there are some).  Where
+    that cannot be had, enough pictures that show the board do.
 
     Raises:
         InputError: Too few usable pictures, no poses, no metres, or no table; says why and what to
@@ -53,7 +57,19 @@ def locate(scan: Scan, rated: Survey, settings: LocateSettings) -> Located:
     if most or tagged < 3:
         # With fewer than three the board is not in view at all: this way says so.
         return locate_by_board(scan, scan.board, looked, rated, verdict, settings)
-    return locate_by_motion(scan, looked, rated, verdict, settings)
+    try:
+        return locate_by_motion(scan, looked, rated, verdict, settings)
+    except (InputError, MachineError) as error:
+        # A full disk is told; a package that is not installed may not be needed.
+        broken = isinstance(error, MachineError) and installed("pycolmap")
+        if broken or tagged < settings.min_frames:
+            raise
+        found = locate_by_board(scan, scan.board, looked, rated, verdict, settings)
+        note = (
+            f"Only pictures that show the board are used, {tagged} of {len(looked)} candidates; "
+            f"the others could not be placed: {error}"
+        )
+        return replace(found, notes=(*found.notes, note))
 
 
 def _too_few(scan: Scan, verdict: np.ndarray, count: int, needed: int) -> str:
