@@ -13,13 +13,15 @@ from pydantic import ValidationError
 from ruamel.yaml import YAML
 from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 
+from pipelines.capture_copy import check_copy, copy_capture
 from pipelines.graph import OBJECTS_FILE, Graph, read_graph, read_yaml
 from pipelines.lock import LOCK_FILE, project_lock, read_entries, write_entries, write_text
 from pipelines.process import dvc
 from pipelines.reference import LAB_REFERENCE, REFERENCE, reference_text
 from pipelines.suggest import unknown
 from pipelines.workspace import require_git
-from twinloop.capture.push_session import LOGS
+from twinloop.artifacts.store import replace_tree
+from twinloop.capture.push_session import LOGS, PUSH_NAME
 from twinloop.capture.source import WITHOUT_METRES, look
 from twinloop.card import NAME, ObjectCard, explain
 from twinloop.errors import InputError
@@ -89,7 +91,7 @@ def add(root: Path, new: NewObject) -> list[str]:
             else:
                 write(target / "truth" / "reference.yaml", reference)
                 for part in PARTS:
-                    shutil.copytree(new.captures[part], target / "raw" / part)
+                    copy_capture(new.captures[part], target / "raw" / part)
                 dvc(root, "add", *(f"datasets/{new.name}/raw/{part}" for part in PARTS))
         except BaseException:
             shutil.rmtree(target, ignore_errors=True)
@@ -167,8 +169,13 @@ def replace_captures(root: Path, name: str, captures: dict[str, Path]) -> None:
         folder = root / "datasets" / name / "raw"
         check_captures({part: folder / part for part in PARTS} | captures)
         for part, source in captures.items():
-            shutil.rmtree(folder / part, ignore_errors=True)
-            shutil.copytree(source, folder / part)
+            fresh = folder / f".{part}.new"
+            shutil.rmtree(fresh, ignore_errors=True)
+            try:
+                copy_capture(source, fresh)
+                replace_tree(fresh, folder / part)
+            finally:
+                shutil.rmtree(fresh, ignore_errors=True)
             dvc(root, "add", f"datasets/{name}/raw/{part}")
 
 
@@ -194,6 +201,8 @@ def check_captures(captures: dict[str, Path]) -> None:
             ]
     if (scan := captures.get("scan")) is not None and scan.is_dir():
         faults += _check_scan(scan)
+    if not faults:
+        faults += [fault for part in PARTS for fault in check_copy(captures[part])]
     if not faults:
         faults += _check_pushes(captures["push"])
     if faults:
@@ -226,8 +235,11 @@ def _check_pushes(folder: Path) -> list[str]:
     faults: list[str] = []
     for index, push in enumerate(pushes):
         name = push.get("name") if isinstance(push, dict) else None
-        if not isinstance(name, str) or Path(name).name != name:
-            faults.append(f"{folder / 'pushes.yaml'}: push {index} has no valid `name`")
+        if not isinstance(name, str) or not re.fullmatch(PUSH_NAME, name):
+            faults.append(
+                f"{folder / 'pushes.yaml'}: push {index} has no valid `name` ({name!r:.80}); "
+                "expected push_ and up to 60 letters or digits"
+            )
             continue
         for wanted in PER_PUSH:
             options = (wanted,) if isinstance(wanted, str) else wanted

@@ -16,6 +16,9 @@ from twinloop.errors import InputError
 LOGS = ("robot.mcap", "robot.csv", "robot.bag", "robot.db3", "robot.hdf5", "robot.h5", "robot")
 """Names of a push's robot log; ``robot`` is a folder: a ROS 2 bag, or a LeRobot data set."""
 
+PUSH_NAME = r"push_[A-Za-z0-9]{1,60}"
+"""Name of a push, and of its folder, as a pattern."""
+
 Action = Literal["tap", "slide", "tilt", "flick", "lift", "push"]
 
 
@@ -24,7 +27,7 @@ class PushEntry(BaseModel):
 
     model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=False)
 
-    name: Annotated[str, Field(pattern=r"^push_[A-Za-z0-9]+$")]
+    name: Annotated[str, Field(pattern=f"^{PUSH_NAME}$")]
     """Name of the push and of its folder."""
     action: Action = "push"
     """What the finger does; "push" says nothing about it."""
@@ -54,7 +57,7 @@ class PushList(BaseModel):
 class RobotFile(LogMapping):
     """``robot.yaml``: which robot, where it stands, and how to read its log."""
 
-    robot: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
+    robot: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=60)]
     """Name of a robot model of ``twinloop/hand/models``; a path would reach out of the capture."""
     T_world_base: Pose = Pose()
     """Where the base stands in the world."""
