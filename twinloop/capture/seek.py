@@ -43,7 +43,8 @@ def seek(
 
     There are two signs of it: what stands out from the print's look (:func:`find_object`), and
     points above the table (:func:`find_box`).  The first misses parts that have the paper's colour,
-    the second parts without texture, so both boxes are joined; one sign is enough.
+    the second parts without texture, so both boxes are joined; one sign is enough.  Boxes that are
+    apart are of two things: then it is the one that is pointed at, or else stands on the board.
 
     Args:
         images: Undistorted RGB (frame, y, x, 3), some 200 px.
@@ -69,8 +70,12 @@ def seek(
     try:
         size = (images.shape[2], images.shape[1])
         known = np.zeros((0, 3)) if points is None else points
-        boxes.append(find_box(known, se3.inverse(T_camera_table), intrinsics, size, prompts))
-        rough = None
+        box = find_box(known, se3.inverse(T_camera_table), intrinsics, size, prompts)
+        if rough is None or _meet(box, boxes[0]):
+            boxes.append(box)
+            rough = None
+        elif prompts:
+            boxes, rough = [box], None
     except InputError as error:
         faults.append(error)
     if not boxes:
@@ -79,3 +84,8 @@ def seek(
     high = np.max([b[1] for b in boxes], axis=0)
     way = "board" if rough is not None else "views" if bounds is None else "board and views"
     return Place(way, (low, high), rough)
+
+
+def _meet(one: tuple[Array, Array], other: tuple[Array, Array]) -> bool:
+    """Whether two boxes have volume in common."""
+    return bool((np.minimum(one[1], other[1]) > np.maximum(one[0], other[0])).all())
