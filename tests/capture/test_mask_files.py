@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from twinloop.capture.given_masks import hull_of
+from twinloop.capture.mask import MaskSettings
 from twinloop.capture.mask_files import alpha_masks, read_masks
 from twinloop.capture.warning import CaptureWarning
 from twinloop.errors import InputError
@@ -193,3 +196,40 @@ def test_alpha_channels(tmp_path: Path) -> None:
     Image.fromarray(rgba).save(tmp_path / "c.png")
     with pytest.raises(InputError, match=r"transparent all over \(pictures \[1\]"):
         alpha_masks(tmp_path, ["a.png", "c.png"])
+
+
+@pytest.mark.parametrize("layout", ["{i:05d}/²", "²/{i:05d}", "1/{i:05d}"])
+def test_superscripts_are_no_numbers(tmp_path: Path, layout: str) -> None:
+    """They count as digits by Unicode, which numbers of objects and pictures are not."""
+    for i in range(3):
+        palette(tmp_path / f"{layout.format(i=i)}.png", blob(i))
+        palette(tmp_path / f"{layout.format(i=i).replace('²', '1')}.png", blob(i))
+    if layout.startswith("1"):
+        assert read_masks(tmp_path, NAMES, SIZES)(0) is not None
+        return
+    with pytest.raises(InputError, match=re.escape(str(tmp_path))):
+        read_masks(tmp_path, NAMES, SIZES)
+
+
+def test_other_formats_under_the_name_of_a_mask_are_refused(tmp_path: Path) -> None:
+    """A decoder that starts a program is never asked."""
+    Image.fromarray(blob(value=255)).save(tmp_path / "IMG_1.png", format="EPS")
+    with pytest.raises(InputError, match="cannot be read as a picture"):
+        read_masks(tmp_path, NAMES, SIZES)
+
+
+def test_probabilities_are_refused(tmp_path: Path) -> None:
+    """Cut down to whole numbers they would leave nothing of 0.7."""
+    for name in NAMES:
+        probability = blob().astype(np.float32) * 0.7 + 0.3
+        Image.fromarray(probability).save((tmp_path / name).with_suffix(".tif"))
+    with pytest.raises(InputError, match="threshold of your own"):
+        read_masks(tmp_path, NAMES, SIZES)
+
+
+def test_inverted_masks_of_any_source_are_refused() -> None:
+    """Whether from files, an alpha channel, an export or a segmenter."""
+    masks = np.repeat(255 - blob(value=255)[None], 4, axis=0)
+    poses = np.tile(np.eye(4), (4, 1, 1))
+    with pytest.raises(InputError, match=r"100% of the pictures' rim .* inverted"):
+        hull_of(masks, np.tile([50.0, 50, 20, 30], (4, 1)), poses, MaskSettings())

@@ -20,6 +20,8 @@ from twinloop.geometry import se3
 
 Array = NDArray[np.float64]
 Images = NDArray[np.uint8]
+MOST_RIM = 0.9
+"""Largest part of the pictures' rim that an object covers."""
 GivenMask = Callable[[int, Images], "Images | None"]
 """Mask (height, width) of a picture by its index and its pixels (height, width, 3), at their size;
 None when there is none."""
@@ -95,8 +97,9 @@ def hull_of(
     """Carve the hull that masks (frame, y, x) share.
 
     Raises:
-        InputError: The masks have no volume in common.
+        InputError: The masks are inverted, or have no volume in common.
     """
+    _refuse_inverted(masks)
     low, high = _bounds(masks, intrinsics, T_camera_table)
     for _ in range(2):
         grid = VoxelGrid.over(low, high, settings.voxels)
@@ -110,6 +113,24 @@ def hull_of(
         shape = Shape(largest_component(occupied), grid)
         low, high = shape.box(0.1)
     return shape
+
+
+def _refuse_inverted(masks: Images) -> None:
+    """Refuse masks (frame, y, x) that hold the pictures' rim and leave out something within."""
+    shown = np.array([mask for mask in masks if (mask > 127).any()])
+    if not len(shown):
+        return
+    inside = shown > 127
+    rim = np.concatenate(
+        [inside[:, 0], inside[:, -1], inside[:, 1:-1, 0], inside[:, 1:-1, -1]], axis=1
+    )
+    held = float(np.median(rim.mean(axis=1)))
+    if held > MOST_RIM:
+        raise InputError(
+            f"masks: the given masks hold {held:.0%} of the pictures' rim (median of {len(shown)}),"
+            f" at most {MOST_RIM:.0%} is accepted: they are inverted. White, or the object's "
+            "number, has to be on the object."
+        )
 
 
 def _bounds(masks: Images, intrinsics: Array, T_camera_table: Array) -> tuple[Array, Array]:

@@ -27,6 +27,8 @@ from twinloop.progress import track
 Masks = NDArray[np.uint8]
 
 SUFFIXES = frozenset({".png", ".tif", ".tiff", ".bmp", ".webp"})
+FORMATS = ("PNG", "TIFF", "BMP", "WEBP")
+"""Decoders that are tried, whatever the name says: Pillow knows more, some start programs."""
 VOID = 255
 """Pixel value of "do not care" in a palette PNG that has other values too (DAVIS)."""
 MOST_VALUES = 64
@@ -185,7 +187,7 @@ def _layout(folder: Path, names: Sequence[str]) -> dict[int, dict[int | None, Pa
         return {i: {None: path} for i, path in match(folder, flat, names).items()}
     folders = sorted(p for p in folder.iterdir() if not p.name.startswith("."))
     folders = [p for p in folders if inside(folder, p.name).is_dir()]
-    if len(folders) == 1 and not folders[0].name.isdigit():
+    if len(folders) == 1 and not folders[0].name.isdecimal():
         return _layout(folders[0], names)
     if not folders:
         raise InputError(
@@ -193,12 +195,12 @@ def _layout(folder: Path, names: Sequence[str]) -> dict[int, dict[int | None, Pa
         )
     # Which of the two levels counts the frames: the one with as many names as there are pictures.
     stems = {p.stem for f in folders for p in list_files(f, SUFFIXES)}
-    if stems and all(s.isdigit() for s in stems) and _is_stem(folders, names, len(stems)):
+    if stems and all(s.isdecimal() for s in stems) and _is_stem(folders, names, len(stems)):
         found: dict[int, dict[int | None, Path]] = {}
         for number, one in match(folder, folders, names).items():
             found[number] = {int(p.stem): p for p in list_files(one, SUFFIXES)}
         return found
-    unnumbered = [p.name for p in folders if not p.name.isdigit()]
+    unnumbered = [p.name for p in folders if not p.name.isdecimal()]
     if unnumbered:
         raise InputError(
             f"{folder}: the folder {unnumbered[0]!r} is neither the number of an object nor the "
@@ -225,7 +227,7 @@ def _opened(path: Path) -> Image.Image:
             raise InputError(f"{path}: has 0 bytes. Copy it again from where it was made.")
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            picture = Image.open(path)
+            picture = Image.open(path, formats=FORMATS)
     except (
         OSError,
         UnidentifiedImageError,
@@ -253,6 +255,11 @@ def _labels(path: Path, size: NDArray[np.int64], name: str) -> NDArray[np.int64]
                 if alpha.min() <= 127:
                     return np.asarray(np.where(alpha > 127, 255, 0), np.int64)
                 picture = picture.convert(picture.mode[:-1])
+            if picture.mode == "F":
+                raise InputError(
+                    f"{path}: has fractions or probabilities for pixels (32-bit floating point); "
+                    "cut them at a threshold of your own and save 0 and 255 in 8 bits."
+                )
             pixels = np.array(picture)
         except (OSError, ValueError, SyntaxError) as error:
             raise InputError(f"{path}: is damaged or cut off ({error}).") from error
