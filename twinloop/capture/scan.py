@@ -117,26 +117,6 @@ def select(
     )
 
 
-def without(selection: Selection, keep: NDArray[np.bool_], why: Verdict) -> Selection:
-    """Drop kept frames: those where ``keep`` (frame,) is false get the verdict ``why``."""
-    verdict = selection.verdict.copy()
-    dropped = [s for s, ok in zip(selection.shots, keep, strict=True) if not ok]
-    for shot in dropped:
-        verdict[shot.index] = why
-    found = selection.calibration
-    return Selection(
-        [s for s, ok in zip(selection.shots, keep, strict=True) if ok],
-        replace(
-            found,
-            T_camera_board=found.T_camera_board[keep],
-            rms=found.rms[keep],
-            inliers=found.inliers[keep],
-        ),
-        verdict,
-        [*selection.rest, *dropped],
-    )
-
-
 def _fitting_tags(
     view: View, T_camera_board: Array, camera: Camera, limit: float
 ) -> NDArray[np.bool_]:
