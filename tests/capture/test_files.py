@@ -175,3 +175,13 @@ def test_a_name_that_is_too_long_is_refused(tmp_path: Path) -> None:
     """The system's own error would come wherever the file is looked for."""
     with pytest.raises(InputError, match="too long"):
         inside(tmp_path, "a" * 400)
+
+
+def test_a_bomb_is_stopped_by_its_ratio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Zeros pack 1000 to 1; what is accepted of so small a file is stated."""
+    monkeypatch.setattr(files, "ALWAYS_UNPACKED", 2**20)
+    with zipfile.ZipFile(tmp_path / "a.zip", "w", zipfile.ZIP_DEFLATED) as packed:
+        packed.writestr("a", bytes(4 * 2**20))
+    (tmp_path / "into").mkdir()
+    with pytest.raises(InputError, match=r"more than 1048576 bytes, which is what is accepted of"):
+        unpack(tmp_path / "a.zip", tmp_path / "into")

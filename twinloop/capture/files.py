@@ -25,6 +25,10 @@ MOST_FILES = 100_000
 LARGEST_UNPACKED = 64 * 2**30
 """Most bytes that an archive may unpack to."""
 
+ALWAYS_UNPACKED = 2**30
+"""Bytes that an archive may unpack to whatever its size."""
+LARGEST_RATIO = 100
+"""Unpacked by packed size up to which larger archives are believed: pictures hardly shrink."""
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Numbers of the system's errors that mean a full disk."""
 CODECS = (zlib.error, lzma.LZMAError)
@@ -174,7 +178,7 @@ def unpack(archive: Path, into: Path) -> Path:
         InputError: No zip archive, damaged, encrypted, too large, or a member leads out.
         MachineError: The disk is full, or the folder cannot be written.
     """
-    left = min(LARGEST_UNPACKED, max(shutil.disk_usage(into).free - 2**30, 0))
+    left = room = room_for(archive, into)
     try:
         with zipfile.ZipFile(archive) as packed:
             members = packed.infolist()
@@ -194,8 +198,9 @@ def unpack(archive: Path, into: Path) -> Path:
                         left -= len(block)
                         if left < 0:
                             raise InputError(
-                                f"{archive}: unpacks to more than {LARGEST_UNPACKED} bytes, or to "
-                                f"more than the disk of {into} has room for."
+                                f"{archive}: unpacks to more than {room} bytes, which is what is "
+                                f"accepted of {archive.stat().st_size} bytes, or what the disk of "
+                                f"{into} has room for."
                             )
                         sink.write(block)
     except OSError as error:
@@ -205,6 +210,13 @@ def unpack(archive: Path, into: Path) -> Path:
             f"{archive}: cannot be unpacked as zip archive ({error}); copy it again."
         ) from error
     return into
+
+
+def room_for(archive: Path, into: Path) -> int:
+    """Most bytes that ``archive`` may unpack to in the folder ``into``."""
+    packed = archive.stat().st_size
+    believed = max(ALWAYS_UNPACKED, LARGEST_RATIO * packed)
+    return min(LARGEST_UNPACKED, believed, max(shutil.disk_usage(into).free - 2**30, 0))
 
 
 def unpacking_error(error: OSError, archive: Path, into: Path) -> TwinloopError:

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 from twinloop.capture.camera_yaml import read_mapping
-from twinloop.capture.files import inside, list_files, unpacking_error
+from twinloop.capture.files import inside, list_files, room_for, unpacking_error
 from twinloop.capture.logs.mcap_log import mcap_records
 from twinloop.capture.logs.messages import TYPES, Record, Wanted, normal_type
 from twinloop.capture.logs.ros_types import decoder_of
@@ -22,8 +22,6 @@ from twinloop.errors import InputError
 
 LARGEST = 256 * 2**20
 """Largest message, bytes."""
-LARGEST_FILE = 64 * 2**30
-"""Most bytes that a compressed file of a bag may unpack to."""
 METADATA = "metadata.yaml"
 
 
@@ -90,7 +88,7 @@ def _unpacked(path: Path, scratch: Path) -> Path:
     import zstandard
 
     target = scratch / path.stem
-    left = min(LARGEST_FILE, max(shutil.disk_usage(scratch).free - 2**30, 0))
+    left = room = room_for(path, scratch)
     try:
         with (
             path.open("rb") as source,
@@ -100,7 +98,10 @@ def _unpacked(path: Path, scratch: Path) -> Path:
             while block := reader.read(2**20):
                 left -= len(block)
                 if left < 0:
-                    raise InputError(f"{path}: unpacks to more than the disk has room for.")
+                    raise InputError(
+                        f"{path}: unpacks to more than {room} bytes, which is what is accepted of "
+                        f"{path.stat().st_size} bytes, or what the disk of {scratch} has room for."
+                    )
                 sink.write(block)
     except zstandard.ZstdError as error:
         raise InputError(f"{path}: cannot be unpacked as zstd: {error}.") from error

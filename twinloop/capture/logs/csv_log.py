@@ -20,6 +20,8 @@ from twinloop.errors import InputError
 Array = NDArray[np.float64]
 
 SEPARATORS = (",", ";", "\t")
+LARGEST_FILE = 96 * 2**20
+"""Largest table that is read, bytes; its fields take twenty times as much memory."""
 MOST_COLUMNS = 1000
 """Most columns of a table."""
 LONGEST_FIRST = sorted(KINDS, key=len, reverse=True)
@@ -88,7 +90,7 @@ def _table(
     path: Path, mapping: LogMapping
 ) -> tuple[list[str], list[tuple[int, list[str]]], dict[str, str]]:
     """Header, rows with their line numbers, and the column of each signal."""
-    text = read_text(path)
+    text = read_text(path, LARGEST_FILE)
     first = text.lstrip("\r\n").split("\n", 1)[0]
     separator = max(SEPARATORS, key=first.count)
     try:
