@@ -10,8 +10,9 @@ import xarray as xr
 
 from stages.harness import Inputs
 from stages.push.params import Params
+from twinloop.capture.logs.streams import ControlLog
 from twinloop.capture.push_session import PushSession, load_session
-from twinloop.capture.robot_log import RobotLog, read_robot_log
+from twinloop.capture.robot_log import RobotLog, read_capture_log
 from twinloop.errors import InputError
 from twinloop.geometry import se3
 from twinloop.hand.model import RobotModel
@@ -108,6 +109,21 @@ def group(
     )
 
 
+def control_array(robot: RobotModel, control: ControlLog, where: Path) -> xr.DataArray:
+    """Commands as logged (command, target, joint), apart from what was measured."""
+    nothing = np.full_like(control.position, np.nan)
+    columns = [
+        np.broadcast_to(control.time[:, None], control.position.shape),
+        control.position,
+        control.velocity,
+        control.effort,
+        nothing if control.stiffness is None else control.stiffness,
+        nothing if control.damping is None else control.damping,
+    ]
+    ordered = [order_joints(robot, tuple(control.joints), column, where) for column in columns]
+    return xr.DataArray(np.stack(ordered, axis=1), dims=("command", "target", "joint"))
+
+
 def joint_array(signals: JointSignals) -> xr.DataArray:
     """Smoothed joint signals (sample, signal, joint)."""
     stacked = np.stack(
@@ -139,10 +155,14 @@ def run(inputs: Inputs, params: Params) -> dict[str, xr.Dataset]:
     session = load_session(inputs.raw / "push")
     robot = RobotModel.load(session.robot.robot)
     tracks = inputs.artifacts["track"]
-    signals, tracked = [], []
+    signals, tracked, controls = [], [], []
     for push in track(session.pushes, "robot logs"):
         path = session.log(push.name)
-        log = read_robot_log(path, session.robot, robot)
+        capture = read_capture_log(path, session.robot, robot)
+        log = capture.states
+        if log is None:
+            raise InputError(f"{path}: holds no joint states, so no contact force can be found.")
+        controls.append(capture.control)
         data = tracks[push.name].to_dataset().load()
         found = signals_of(session, robot, log, path, params)
         if (data["status"].values < 2).any():
@@ -175,9 +195,13 @@ def run(inputs: Inputs, params: Params) -> dict[str, xr.Dataset]:
         ),
     )
     groups = {"/": xr.Dataset(attrs=free_motion_attrs(robot, model, session.robot.tip))}
-    for push, s, f, d, o in zip(session.pushes, signals, forces, tracked, offsets, strict=True):
+    rows = zip(session.pushes, signals, forces, tracked, offsets, controls, strict=True)
+    for push, s, f, d, o, control in rows:
         data = group(s, f, d, o, robot.tip_radius)
         if params.keep_joints:
             data["joint_signals"] = joint_array(s)
+        if control is not None:
+            data["control"] = control_array(robot, control, session.log(push.name))
+            data = data.assign_attrs(control_delay=control.delay)
         groups[f"/{push.name}"] = data.assign_attrs(action=push.action, held_out=push.held_out)
     return groups

@@ -72,6 +72,11 @@ def test_force_clock_and_report(tmp_path: Path) -> None:
         pushing = (push.time > 0.8) & (push.time < 1.0)
         assert data["contact_force"].values[pushing, 0].mean() == pytest.approx(1.5, rel=0.05)
         assert data["tip_position"].values == pytest.approx(push.tip, abs=3e-4)
+        # What the robot was told is kept apart, as it was logged: time, target, and no gains.
+        control = data["control"].values
+        assert (np.diff(control[:, 0, 0]) > 0).all()
+        assert np.isfinite(control[:, 1]).all()
+        assert np.isnan(control[:, 4:]).all()
     metrics = report.metrics(tree, inputs, Params())
     assert metrics["clock_offset_ms"] == pytest.approx(1e3 * OFFSET, abs=3.0)
     for name, figure in report.plots(tree, inputs, Params()).items():

@@ -6,7 +6,7 @@ from twinloop.artifacts.schema import ArtifactSchema, GroupSpec
 
 PUSHES = ArtifactSchema(
     name="twinloop.pushes",
-    version="1.0.0",
+    version="1.1.0",
     groups={
         # The attributes of the root hold the robot's fitted free-motion model.
         "/": GroupSpec(arrays={}),
@@ -24,6 +24,16 @@ PUSHES = ArtifactSchema(
                     "finite",
                     optional=True,
                     signal=4,
+                ),
+                "control": numbers(
+                    ("command", "target", "joint"),
+                    "1",
+                    "what the robot was told, as logged: time of the command s (the same for all "
+                    "joints), then commanded position, velocity and effort, stiffness and damping "
+                    "of the controller: m or rad, m/s or rad/s, N or N m and per m or rad; NaN "
+                    "where nothing was said",
+                    optional=True,
+                    target=6,
                 ),
                 "tip_position": position(("sample",), "centre of the fingertip sphere", WORLD),
                 "tip_velocity": numbers(
