@@ -29,13 +29,13 @@ class Params(StageParams):
         description="Largest reprojection error of a frame, per 1000 px of the longer side [px].",
     )
     sfm_side: int = Field(
-        1200,
+        800,
         ge=160,
         le=8000,
         description="Longer side of the pictures that structure from motion matches at most [px].",
     )
     sfm_features: int = Field(
-        4096, ge=100, le=32768, description="Features of a picture that are matched at most [1]."
+        3000, ge=100, le=32768, description="Features of a picture that are matched at most [1]."
     )
     min_registered: float = Field(
         0.8, gt=0, le=1, description="Least share of candidates that must get a pose [1]."

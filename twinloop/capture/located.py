@@ -26,8 +26,8 @@ class LocateSettings:
     min_tags: int = 2
     max_rms: float = 1.0
     small_side: int = 240
-    sfm_side: int = 1200
-    sfm_features: int = 4096
+    sfm_side: int = 800
+    sfm_features: int = 3000
     min_registered: float = 0.8
     seed: int = 0
 
