@@ -511,3 +511,24 @@ def test_a_board_that_some_photos_show_without_pycolmap(
     assert frames["source"].values.tolist() == shown
     assert any("7 of 16 candidates" in note for note in frames.attrs["notes"])
     check(frames, scene, 2e-3, 0.005)
+
+
+def test_bad_ones_among_given_masks_are_dropped(photos: Path, scene: Scene, tmp_path: Path) -> None:
+    """A mask that lost half of the object goes; the good ones are not blamed for it."""
+    scan, inputs = capture(photos, tmp_path, "images", "masks")
+    write_board(scan, scene)
+    (scan / "scan.yaml").write_text(yaml.safe_dump({"masks": "masks"}))
+    bad = [5, 12]
+    for i in bad:
+        path = scan / "masks" / f"p{i:02d}.png"
+        with Image.open(path) as picture:
+            mask = np.array(picture)
+        rows = np.flatnonzero(mask.any(axis=1))
+        mask[rows[len(rows) // 2] :] = 0
+        Image.fromarray(mask).save(path)
+    params = PARAMS.model_copy(update={"frames": FRAMES})
+    groups = run(inputs, params)
+    verdict = groups["/survey"]["verdict"].values
+    assert np.flatnonzero(verdict == Verdict.BAD_MASK).tolist() == bad
+    assert groups["/"].sizes["frame"] == FRAMES - 2
+    assert groups["/"]["mask_quality"].values.min() > 0.9

@@ -26,6 +26,10 @@ GivenMask = Callable[[int, Images], "Images | None"]
 """Mask (height, width) of a picture by its index and its pixels (height, width, 3), at their size;
 None when there is none."""
 
+WRONG = 0.1
+"""Share of given masks that may be wrong at a place: with fewer allowed, two half masks of 24 would
+carve the hull away, and then the good ones look bad."""
+
 
 def given_mask(scan: Scan) -> tuple[str, GivenMask | None]:
     """Return where masks come from, and the function that gives them; None when there are none.
@@ -103,7 +107,7 @@ def hull_of(
     low, high = _bounds(masks, intrinsics, T_camera_table)
     for _ in range(2):
         grid = VoxelGrid.over(low, high, settings.voxels)
-        occupied = carve(masks, intrinsics, T_camera_table, grid, settings.tolerance)
+        occupied = carve(masks, intrinsics, T_camera_table, grid, max(settings.tolerance, WRONG))
         if not occupied.any():
             raise InputError(
                 f"masks: the {len(masks)} given masks have no volume in common between "
