@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import cv2
 import numpy as np
@@ -27,8 +28,10 @@ GivenMask = Callable[[int, Images], "Images | None"]
 None when there is none."""
 
 WRONG = 0.1
-"""Share of given masks that may be wrong at a place: with fewer allowed, two half masks of 24 would
-carve the hull away, and then the good ones look bad."""
+"""Share of given masks that may be wrong at a place when the wrong ones are sought: with fewer
+allowed, two half masks of 24 carve the hull away, and then the good ones look bad."""
+MISFIT = 0.8
+"""Overlap with that rough hull, relative to the median one, below which a mask does not carve."""
 
 
 def given_mask(scan: Scan) -> tuple[str, GivenMask | None]:
@@ -98,16 +101,37 @@ def _resized(mask: Images | None, image: Images) -> Images | None:
 def hull_of(
     masks: Images, intrinsics: Array, T_camera_table: Array, settings: MaskSettings
 ) -> Shape:
-    """Carve the hull that masks (frame, y, x) share.
+    """Carve the hull that masks (frame, y, x) share; the few that contradict it do not carve.
 
     Raises:
         InputError: The masks are inverted, or have no volume in common.
     """
     _refuse_inverted(masks)
     low, high = _bounds(masks, intrinsics, T_camera_table)
+    loose = max(settings.tolerance, WRONG)
+    rough = _carved(
+        masks, intrinsics, T_camera_table, low, high, replace(settings, tolerance=loose)
+    )
+    silhouette = rough.silhouettes(intrinsics, T_camera_table, masks.shape[1:3]) > 0
+    on = masks > 127
+    both, either = (on & silhouette).sum(axis=(1, 2)), (on | silhouette).sum(axis=(1, 2))
+    fits = both / np.maximum(either, 1)
+    good = np.flatnonzero(fits >= MISFIT * np.median(fits))
+    return _carved(masks[good], intrinsics[good], T_camera_table[good], *rough.box(0.1), settings)
+
+
+def _carved(
+    masks: Images,
+    intrinsics: Array,
+    T_camera_table: Array,
+    low: Array,
+    high: Array,
+    settings: MaskSettings,
+) -> Shape:
+    """Carve in a box, then once more in the box of what is left."""
     for _ in range(2):
         grid = VoxelGrid.over(low, high, settings.voxels)
-        occupied = carve(masks, intrinsics, T_camera_table, grid, max(settings.tolerance, WRONG))
+        occupied = carve(masks, intrinsics, T_camera_table, grid, settings.tolerance)
         if not occupied.any():
             raise InputError(
                 f"masks: the {len(masks)} given masks have no volume in common between "
