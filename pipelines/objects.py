@@ -339,7 +339,7 @@ def _load(path: Path) -> tuple[Any, YAML]:
     yaml.indent(mapping=2, sequence=offset + 2, offset=offset)
     yaml.width = 100
     yaml.preserve_quotes = True
-    return yaml.load(text) or {}, yaml
+    return yaml.load(text) or {}, yaml  # ruamel's round trip makes no objects of the file's choice
 
 
 def _dump(content: Any, yaml: YAML) -> str:

@@ -11,7 +11,7 @@ from PIL import Image
 
 from twinloop.capture.given_masks import hull_of
 from twinloop.capture.mask import MaskSettings
-from twinloop.capture.mask_files import alpha_masks, read_masks
+from twinloop.capture.mask_files import read_masks
 from twinloop.capture.warning import CaptureWarning
 from twinloop.errors import InputError
 
@@ -180,22 +180,6 @@ def test_damaged_files(tmp_path: Path) -> None:
     path.symlink_to(tmp_path / "other.png")
     with pytest.raises(InputError, match="leads out"):
         read_masks(path.parent, ["x"], SIZES)
-
-
-def test_alpha_channels(tmp_path: Path) -> None:
-    """Transparent pictures give masks, opaque ones none, wholly transparent ones an error."""
-    rgba = np.full((60, 40, 4), 200, np.uint8)
-    rgba[..., 3] = blob(0, 255)
-    Image.fromarray(rgba).save(tmp_path / "a.png")
-    Image.fromarray(rgba[..., :3].copy()).save(tmp_path / "b.png")
-    read = alpha_masks(tmp_path, ["a.png", "b.png"])
-    np.testing.assert_array_equal(read(0), blob(0, 255))
-    assert read(1) is None
-    assert alpha_masks(tmp_path, ["b.png"]) is None
-    rgba[..., 3] = 0
-    Image.fromarray(rgba).save(tmp_path / "c.png")
-    with pytest.raises(InputError, match=r"transparent all over \(pictures \[1\]"):
-        alpha_masks(tmp_path, ["a.png", "c.png"])
 
 
 @pytest.mark.parametrize("layout", ["{i:05d}/²", "²/{i:05d}", "1/{i:05d}"])

@@ -15,7 +15,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, UnidentifiedImageError
 
 from twinloop.capture.files import inside, list_files
 from twinloop.capture.mask_names import match
@@ -133,51 +133,6 @@ def read_masks(
             stacklevel=2,
         )
     return read
-
-
-def alpha_masks(folder: Path, names: Sequence[str]) -> MaskReader | None:
-    """Masks from the alpha channels of the pictures themselves.
-
-    Args:
-        folder: Folder of the pictures.
-        names: Their file names (n,), relative to it.
-
-    Returns:
-        Mask by number of the picture, upright; None when no picture is transparent anywhere.
-
-    Raises:
-        InputError: A picture cannot be read, or is transparent all over (names them).
-    """
-    used, empty = set(), []
-    for number, name in enumerate(names):
-        alpha = _alpha(inside(folder, name))
-        if alpha is None or alpha.min() > 127:
-            continue
-        used.add(number)
-        if alpha.max() <= 127:
-            empty.append(number)
-    if empty:
-        raise InputError(
-            f"{folder}: {len(empty)} of {len(names)} pictures are transparent all over (pictures "
-            f"{empty[:10]}, 0 object pixels each); leave them out."
-        )
-    if not used:
-        return None
-
-    def read(index: int) -> Masks | None:
-        alpha = _alpha(inside(folder, names[index])) if index in used else None
-        return None if alpha is None else np.where(alpha > 127, 255, 0).astype(np.uint8)
-
-    return read
-
-
-def _alpha(path: Path) -> Masks | None:
-    """Alpha channel (y, x) of an upright picture; None when it has none."""
-    with _opened(path) as picture:
-        if "A" not in picture.getbands() and "transparency" not in picture.info:
-            return None
-        upright = ImageOps.exif_transpose(picture)
-        return np.array(upright.convert("RGBA").getchannel("A"), np.uint8)
 
 
 def _layout(folder: Path, names: Sequence[str]) -> dict[int, dict[int | None, Path]]:

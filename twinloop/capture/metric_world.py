@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twinloop.capture.files import inside
+from twinloop.capture.flange_poses import at_pictures
 from twinloop.capture.given_masks import has_masks
 from twinloop.capture.located import Located, LocateSettings
-from twinloop.capture.pose_table import read_pose_table
 from twinloop.capture.posed import DepthReader
 from twinloop.capture.projection import Camera
 from twinloop.capture.scale import (
@@ -38,8 +38,6 @@ EXPORT_STD = 0.01
 """Scale error of tools that promise metres from inertial sensors or depth, relative, 1 sigma."""
 DOUBTFUL_PLANE = 0.7
 """Points of the second-best plane, relative to the table's, from which the choice is doubtful."""
-STALE_POSE = 0.05
-"""Longest time between a picture and the robot poses around it, s."""
 
 
 @dataclass(frozen=True)
@@ -240,27 +238,11 @@ def _distance(scan: Scan, distance: StatedDistance, number: dict[int, int]) -> D
 
 
 def _flange_poses(scan: Scan, model: Model) -> Array:
-    """Robot poses at the candidates (n, 4, 4), by time, or by order where one stands for each."""
+    """Robot poses at the candidates (n, 4, 4)."""
     assert scan.file.scale.robot_poses is not None
     path = inside(scan.folder, scan.file.scale.robot_poses, scan.folder / "scan.yaml")
-    times, poses = read_pose_table(path, "scan.yaml names it as robot_poses")
     index = np.array([shot.index for shot in model.shots])
-    if len(times) == len(scan.pictures.times):
-        return np.asarray(poses[index])
-    wanted = scan.pictures.times[index]
-    right = np.clip(np.searchsorted(times, wanted), 1, len(times) - 1)
-    gap = np.minimum(np.abs(times[right] - wanted), np.abs(wanted - times[right - 1]))
-    if gap.max() > STALE_POSE:
-        worst = int(gap.argmax())
-        raise InputError(
-            f"{path}: {len(times)} poses from {times[0]:.3f} to {times[-1]:.3f} s for "
-            f"{len(scan.pictures.times)} pictures; the picture at {wanted[worst]:.3f} s is "
-            f"{gap[worst]:.3f} s away from the next pose, at most {STALE_POSE} s is accepted. Give "
-            "one pose per picture, or the pictures' clock."
-        )
-    share = (wanted - times[right - 1]) / (times[right] - times[right - 1])
-    step = se3.log(se3.inverse(poses[right - 1]) @ poses[right])
-    return np.asarray(poses[right - 1] @ se3.exp(share[:, None] * step))
+    return at_pictures(path, scan.pictures.times, index)
 
 
 def _by_depth(scan: Scan, model: Model) -> MetricFrame:

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twinloop.capture.files import inside
+from twinloop.capture.flange_poses import read_flange_poses
 from twinloop.capture.given_masks import masked_of
 from twinloop.capture.metric_world import require_scale
-from twinloop.capture.pose_table import read_pose_table
 from twinloop.capture.prompts import by_picture
 from twinloop.capture.scan_file import Click
 from twinloop.capture.source import Scan
@@ -33,7 +33,7 @@ def check_scan(scan: Scan) -> None:
         _check_clicks(said, (*distance.first, *distance.second), scan.pictures.sizes)
     if file.scale.robot_poses:
         path = inside(scan.folder, file.scale.robot_poses, where)
-        read_pose_table(path, "scan.yaml names it as robot_poses")
+        read_flange_poses(path)
     if file.scale.depth and (scan.posed is None or scan.posed.depth is None):
         raise InputError(
             f"{where}: scale.depth is true, but the {scan.format} capture has no depth pictures."

@@ -155,15 +155,6 @@ def solve(
     return None if found is None else np.asarray(found, np.float64)
 
 
-def to_colmap(camera: Camera) -> Any:
-    """Our lens as pycolmap's OPENCV camera; its k3 must be zero."""
-    fx, fy, cx, cy = camera.intrinsics
-    made = colmap().Camera.create_from_model_name(1, "OPENCV", fx, camera.width, camera.height)
-    made.params = [fx, fy, cx + 0.5, cy + 0.5, *camera.distortion[:4]]
-    made.has_prior_focal_length = True
-    return made
-
-
 def from_colmap(camera: Any) -> Camera:
     """Read pycolmap's OPENCV, SIMPLE_RADIAL or PINHOLE camera as our lens."""
     values = np.asarray(camera.params, np.float64)

@@ -227,7 +227,7 @@ def test_arrays_that_lie_or_hold_objects(tmp_path: Path) -> None:
     path = folder / "d.npy"
     np.save(path, np.zeros((4, 4)))
     good = path.read_bytes()
-    np.save(path, np.array([{}]), allow_pickle=True)
+    np.save(path, np.array([{}]), allow_pickle=True)  # written to be refused
     depth = read_nerfstudio(folder).depth
     assert depth is not None
     with pytest.raises(InputError, match="array of depth"):
