@@ -131,7 +131,11 @@ def pushes() -> list[Figure]:
         peer.append(float(np.median(lags)) - s.offset)
     within = sum(abs(z) < 1.96 for z in single)
     return [
-        error_figure("clock offset of a session, rms over objects", shared, 1.5),
+        error_figure(
+            "clock offset of a session, true poses with tracking noise, rms over objects",
+            shared,
+            1.5,
+        ),
         error_figure("the same, the robot in Unix time and the video from 0", apart, 1.5),
         error_figure(
             "peer: median over pushes of the speeds' cross-correlation", peer, None, "correlation"
