@@ -5,7 +5,7 @@ Images follow OpenCV: the first pixel's centre is (0, 0).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import cv2
 import numpy as np
@@ -22,20 +22,28 @@ class Views:
     """Posed, masked pictures.
 
     image: (view, y, x, 3) uint8 RGB. mask: (view, y, x) uint8, 0 outside to 255 inside.
-    intrinsics: (view, 4) fx, fy, cx, cy, px. T_camera_world: (view, 4, 4).
+    intrinsics: (view, 4) fx, fy, cx, cy, px. T_camera_world: (view, 4, 4). coverage: whether the
+    mask already says how much of each pixel is covered (renders do), not just in or out.
     """
 
     image: NDArray[np.uint8]
     mask: NDArray[np.uint8]
     intrinsics: Float
     T_camera_world: Float
+    coverage: bool = False
 
     def __len__(self) -> int:
         return len(self.mask)
 
     def moved(self, T_world_object: Float) -> Views:
         """The same pictures with poses relative to an object's frame."""
-        return Views(self.image, self.mask, self.intrinsics, self.T_camera_world @ T_world_object)
+        return replace(self, T_camera_world=self.T_camera_world @ T_world_object)
+
+    def matte(self, index: int) -> Float32:
+        """How much of each pixel (y, x) of a picture the object covers, 0..1."""
+        if self.coverage:
+            return np.asarray(self.mask[index] / np.float32(255), np.float32)
+        return matte(self.mask[index])
 
     def box(self, index: int, margin: int) -> tuple[int, int, int, int] | None:
         """Bounding box x0, y0, x1, y1 of a mask plus `margin` px; None if the mask is empty."""
