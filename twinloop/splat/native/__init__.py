@@ -1,0 +1,1 @@
+"""C++ texts of the CPU rasteriser, compiled by the clang inside Warp."""
