@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from twinloop.errors import InputError
-from twinloop.lab.video import write_video
+from twinloop.film import write_video
 
 
 def _frames(count, height=48, width=64):

@@ -15,6 +15,7 @@ import yaml
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
+from twinloop.film import TIME_BASE, write_video
 from twinloop.geometry import quaternion, se3
 from twinloop.geometry.camera import look_at
 from twinloop.hand.mjcf import add_robot, low_tessellation
@@ -25,7 +26,6 @@ from twinloop.lab.lens import LabCamera, Sensor
 from twinloop.lab.objects import LabObject
 from twinloop.lab.render import PhotoCamera
 from twinloop.lab.spec import NoiseSpec
-from twinloop.lab.video import TIME_BASE, write_video
 
 import mujoco  # isort: skip  after twinloop.lab.render, which chooses the GL first
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
+from twinloop.film import write_video
 from twinloop.geometry import se3
 from twinloop.geometry.camera import look_at
 from twinloop.lab import assets
@@ -19,7 +20,6 @@ from twinloop.lab.lens import LabCamera, Sensor
 from twinloop.lab.objects import LabObject
 from twinloop.lab.render import PhotoCamera
 from twinloop.lab.spec import NoiseSpec
-from twinloop.lab.video import write_video
 from twinloop.progress import track
 
 import mujoco  # isort: skip  after twinloop.lab.render, which chooses the GL first

@@ -1,4 +1,4 @@
-"""Writing of mp4 files as a phone or a camera does: own time stamps, rotation metadata, same bytes.
+"""Writing of mp4 files: own time stamps, rotation metadata as a phone leaves it, same bytes.
 
 Determinism: one encoder thread, no decisions of x264 that vary from run to run, and no creation
 time, so the bytes depend on the frames alone.
