@@ -98,9 +98,8 @@ def lab_scene(
 def _ring_poses(
     count: int, centre: Array, distance: float, elevations: tuple[float, ...]
 ) -> list[Array]:
-    share = [
-        count // len(elevations) + (i < count % len(elevations)) for i in range(len(elevations))
-    ]
+    rings = len(elevations)
+    share = [count // rings + (i < count % rings) for i in range(rings)]
     poses = []
     for ring, (number, elevation) in enumerate(zip(share, elevations, strict=True)):
         e = np.radians(elevation)
