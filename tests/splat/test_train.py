@@ -1,18 +1,12 @@
-"""Training, colours, quality and PLY files on a small rendered box."""
-
-from pathlib import Path
+"""Training, colours and quality on a small rendered box."""
 
 import numpy as np
 import pytest
-import torch
-from gsplat.exporter import export_splats
 
 from tests.splat.synthetic import rounded_box, scan, texture
 from tests.splat.test_hull import views_of
-from twinloop.errors import InputError
 from twinloop.splat.color import vertex_colors
 from twinloop.splat.gaussians import Gaussians, on_surface
-from twinloop.splat.ply import read_ply, write_ply
 from twinloop.splat.quality import compare, psnr
 from twinloop.splat.train import TrainSettings, train
 from twinloop.splat.views import Views
@@ -90,31 +84,3 @@ def test_quality_ignores_the_background(views: tuple[Views, Views], start: Gauss
 def test_psnr_closed_form() -> None:
     """A constant error of 0.1 is 20 dB."""
     assert psnr(np.full((5, 3), 0.1)) == pytest.approx(20.0)
-
-
-def test_ply_round_trip(tmp_path: Path, start: Gaussians) -> None:
-    """A file equals what gsplat's exporter writes, and reads back as the same Gaussians."""
-    path = tmp_path / "splat.ply"
-    write_ply(start, path)
-    opacity = start.opacities.astype(np.float64).clip(1e-6, 1 - 1e-6)
-    sh = torch.from_numpy(start.sh.astype(np.float32))
-    columns = (
-        start.means,
-        np.log(start.scales.astype(np.float64)),
-        start.quaternions,
-        np.log(opacity / (1 - opacity)),
-    )
-    tensors = [torch.from_numpy(np.ascontiguousarray(c, np.float32)) for c in columns]
-    assert path.read_bytes() == export_splats(*tensors, sh[:, :1], sh[:, 1:], format="ply")
-    back = read_ply(path)
-    np.testing.assert_array_equal(back.means, start.means)
-    np.testing.assert_array_equal(back.sh, start.sh)
-    np.testing.assert_allclose(back.scales, start.scales, rtol=1e-6)
-    np.testing.assert_allclose(back.opacities, start.opacities, rtol=1e-6)
-    np.testing.assert_allclose(back.quaternions, start.quaternions, atol=1e-6)
-    path.write_bytes(path.read_bytes()[:-8])
-    with pytest.raises(InputError, match="promises 700 Gaussians"):
-        read_ply(path)
-    path.write_bytes(b"ply\nhello")
-    with pytest.raises(InputError, match="no PLY file"):
-        read_ply(path)

@@ -18,6 +18,10 @@ class Gaussians:
 
     means (n, 3) m, quaternions (n, 4) wxyz unit, scales (n, 3) standard deviations m, opacities (n)
     0..1, sh (n, bases, 3) spherical-harmonics coefficients of the colour; all float32.
+
+    stored (n, 8) float32, or None: the numbers from which a file gave opacities, scales and
+    quaternions (see `twinloop.splat.encoding`), so that writing them again gives the same bytes.
+    Where they no longer say what the other arrays say, they are ignored.
     """
 
     means: NDArray[np.float32]
@@ -25,6 +29,7 @@ class Gaussians:
     scales: NDArray[np.float32]
     opacities: NDArray[np.float32]
     sh: NDArray[np.float32]
+    stored: NDArray[np.float32] | None = None
 
     def __len__(self) -> int:
         return len(self.means)
