@@ -10,6 +10,7 @@ import trimesh
 from tests.stages.box_twin import SIZE, hand_keypoints
 from twinloop.errors import InputError
 from twinloop.geometry import se3
+from twinloop.geometry.sdf import bake
 from twinloop.geometry.surface import TriangleSurface
 from twinloop.hand.keypoints import check_keypoints, grasp_frames, scale_hand, solve_scale
 from twinloop.hand.kinematics import HandKinematics
@@ -81,6 +82,18 @@ def test_contacts_touch_and_never_enter():
     assert np.abs(gap[holding]).max() < 1e-4
     assert gap.min() > -1e-4
     assert tight.error.mean() < 0.01
+
+
+def test_a_baked_grid_does_instead_of_the_mesh():
+    """Contacts refined on a distance grid of 2 mm lie on the mesh within a tenth of its cells."""
+    keypoints = _demonstration(noise=0.004)
+    targets = keypoints[:, finger_map(keypoints, HAND)]
+    holding = np.zeros(targets.shape[:2], dtype=bool)
+    holding[26:] = True
+    grid = bake(BOX.vertices, BOX.faces, margin=0.03, cells=80)
+    tight = refine_contacts(retarget(targets, keypoints[:, 0], HAND), targets, holding, grid, HAND)
+    gap = SURFACE.signed_distance(tight.tips.reshape(-1, 3))[0].reshape(holding.shape) - 0.012
+    assert np.abs(gap[holding]).max() < 0.1 * grid.spacing
 
 
 @pytest.mark.parametrize("scale", [0.85, 1.0, 1.2])

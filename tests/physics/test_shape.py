@@ -8,7 +8,7 @@ import trimesh
 from scipy.spatial.transform import Rotation
 
 from twinloop.errors import InputError
-from twinloop.physics.sdf import bake
+from twinloop.geometry.sdf import bake
 from twinloop.physics.shape import collision_shape
 
 DOWN = np.array([0.0, 0.0, -1.0])

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twinloop.errors import InputError
-from twinloop.geometry.surface import TriangleSurface
+from twinloop.geometry.sdf import SignedDistance
 
 Array = NDArray[np.float64]
 WRIST = 0
@@ -62,7 +62,7 @@ def scale_hand(keypoints: Array, scale: float) -> Array:
 def solve_scale(
     keypoints: Array,
     tips: list[int],
-    surface: TriangleSurface,
+    surface: SignedDistance,
     frames: NDArray[np.int64],
     *,
     prior_sd: float = 0.15,
@@ -77,7 +77,7 @@ def solve_scale(
     Args:
         keypoints: (frame, 21, 3) in the object frame, m.
         tips: keypoint indices of the fingertips that touch.
-        surface: object mesh in the object frame.
+        surface: object surface in the object frame: its mesh, or a distance grid baked of it.
         frames: indices of frames in which the object is held.
         prior_sd: standard deviation of the log scale.
         sd: expected distance error of a tip, m.

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twinloop.geometry import quaternion, se3
-from twinloop.geometry.surface import TriangleSurface
+from twinloop.geometry.sdf import SignedDistance
 from twinloop.hand.keypoints import INDEX_TIP, MIDDLE_TIP, RING_TIP, THUMB_TIP, WRIST
 from twinloop.hand.kinematics import HandKinematics
 from twinloop.metrics.chamfer import fit_rigid
@@ -138,7 +138,7 @@ def refine_contacts(
     motion: Motion,
     targets: Array,
     holding: NDArray[np.bool_],
-    surface: TriangleSurface,
+    surface: SignedDistance,
     kinematics: HandKinematics,
     *,
     weights: RetargetWeights | None = None,
@@ -150,7 +150,7 @@ def refine_contacts(
         motion: result of `retarget`.
         targets: (frame, tip, 3) human fingertips in the object frame, m.
         holding: (frame, tip) which finger touches in which frame.
-        surface: object mesh in the object frame.
+        surface: object surface in the object frame: its mesh, or a distance grid baked of it.
         kinematics: the hand.
         weights: see `RetargetWeights`; `contact` is what this adds.
         iterations: Gauss-Newton steps.
@@ -179,7 +179,7 @@ def _solve(
     kinematics: HandKinematics,
     weights: RetargetWeights,
     iterations: int,
-    surface: TriangleSurface | None = None,
+    surface: SignedDistance | None = None,
     holding: NDArray[np.bool_] | None = None,
 ) -> Motion:
     wrist, joints = wrist.copy(), joints.copy()

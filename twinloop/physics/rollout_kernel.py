@@ -9,6 +9,7 @@ regularised Coulomb law creeps and ruins a tilt that is held. The numpy referenc
 
 import warp as wp
 
+from twinloop.geometry.sdf_kernel import grid_sample
 from twinloop.physics import layout
 
 wp.set_module_options({"enable_backward": False})
@@ -67,41 +68,6 @@ def bristle_force(
     if length > limit:
         force = force * (limit / length)
     return force
-
-
-@wp.func
-def grid_sample(grid: wp.array3d(dtype=wp.float64), u: wp.vec3d):
-    """Trilinear value and gradient (per cell) at ``u`` in cell units; the caller checks bounds."""
-    i = int(wp.floor(u[0]))
-    j = int(wp.floor(u[1]))
-    k = int(wp.floor(u[2]))
-    a = u[0] - wp.float64(i)
-    b = u[1] - wp.float64(j)
-    c = u[2] - wp.float64(k)
-    v000 = grid[i, j, k]
-    v001 = grid[i, j, k + 1]
-    v010 = grid[i, j + 1, k]
-    v011 = grid[i, j + 1, k + 1]
-    v100 = grid[i + 1, j, k]
-    v101 = grid[i + 1, j, k + 1]
-    v110 = grid[i + 1, j + 1, k]
-    v111 = grid[i + 1, j + 1, k + 1]
-    x00 = v000 + a * (v100 - v000)
-    x01 = v001 + a * (v101 - v001)
-    x10 = v010 + a * (v110 - v010)
-    x11 = v011 + a * (v111 - v011)
-    y0 = x00 + b * (x10 - x00)
-    y1 = x01 + b * (x11 - x01)
-    gx0 = (v100 - v000) + b * ((v110 - v010) - (v100 - v000))
-    gx1 = (v101 - v001) + b * ((v111 - v011) - (v101 - v001))
-    gy0 = x10 - x00
-    gy1 = x11 - x01
-    return wp.vec4d(
-        y0 + c * (y1 - y0),
-        gx0 + c * (gx1 - gx0),
-        gy0 + c * (gy1 - gy0),
-        y1 - y0,
-    )
 
 
 @wp.kernel

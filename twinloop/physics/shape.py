@@ -14,7 +14,7 @@ from scipy.spatial import ConvexHull
 
 from twinloop.errors import InputError
 from twinloop.geometry.mesh import mass_properties
-from twinloop.physics.sdf import DistanceGrid, bake
+from twinloop.geometry.sdf import DistanceGrid, bake
 
 Array = npt.NDArray[np.float64]
 

@@ -1,0 +1,271 @@
+"""Signed distance grids: baked once per object, shared by contact, retargeting and tracking.
+
+A grid query costs a small part of a query of the mesh, and its gradient is the exact derivative of
+the value that it comes with, so that a solver which uses both never contradicts itself. Contact
+samples it trilinearly (`sample`, and `grid_sample` of `sdf_kernel` inside Warp kernels); solvers
+that want a gradient without jumps take the cubic of `signed_distance`. Torch's version is
+`sdf_torch`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+
+from twinloop.errors import ArtifactError, InputError
+
+Array = npt.NDArray[np.float64]
+
+MOST_NODES = 512**3
+"""Nodes of a grid at most: 512 MiB as float32."""
+
+
+class SignedDistance(Protocol):
+    """What can be asked how far a point is from a surface: a mesh, or a grid baked of it."""
+
+    def signed_distance(self, points: Array) -> tuple[Array, Array]:
+        """Distance (n,) m of points (n, 3) m, negative inside, and its gradient (n, 3)."""
+        ...
+
+
+@dataclass(frozen=True)
+class DistanceGrid:
+    """Signed distances on a regular grid, in the frame of the mesh that it was baked of.
+
+    Attributes:
+        value: (I, J, K) m, negative inside.
+        origin: (3,) m, position of ``value[0, 0, 0]``.
+        spacing: m, between nodes.
+
+    Raises:
+        InputError: Fewer than two nodes along an axis, too many nodes, a value or origin that is
+            not finite, or a spacing that is no positive number.
+    """
+
+    value: Array
+    origin: Array
+    spacing: float
+
+    def __post_init__(self) -> None:
+        shape = np.shape(self.value)
+        if len(shape) != 3 or min(shape) < 2 or int(np.prod(shape, dtype=np.int64)) > MOST_NODES:
+            raise InputError(
+                f"distance grid of shape {shape}: expected three axes of at least 2 nodes and at "
+                f"most {MOST_NODES} nodes; bake it again"
+            )
+        if not np.isfinite(self.value).all():
+            bad = tuple(int(i) for i in np.argwhere(~np.isfinite(self.value))[0])
+            raise InputError(
+                f"distance grid: value {self.value[bad]} at node {bad}; expected finite metres; "
+                "bake it again from a mesh of finite vertices"
+            )
+        if np.shape(self.origin) != (3,) or not np.isfinite(self.origin).all():
+            raise InputError(f"distance grid: origin {self.origin}; expected three finite metres")
+        if not (np.isfinite(self.spacing) and self.spacing > 0):
+            raise InputError(f"distance grid: spacing {self.spacing} m; expected a number above 0")
+
+    @property
+    def top(self) -> Array:
+        """(3,) m, position of the last node."""
+        return np.asarray(self.origin + self.spacing * (np.array(self.value.shape) - 1))
+
+    def sample(self, points: Array) -> tuple[Array, Array]:
+        """Trilinear distance (N,) m and its gradient (N, 3); outside: infinity and zero.
+
+        This is what contact sees: a fingertip beyond the grid touches nothing.
+        """
+        cell = (points - self.origin) / self.spacing
+        inside = np.asarray(((cell > 0) & (cell < np.array(self.value.shape) - 1)).all(axis=-1))
+        distance, gradient = self._linear(cell)
+        return np.where(inside, distance, np.inf), np.where(inside[:, None], gradient, 0.0)
+
+    def signed_distance(self, points: Array, *, cubic: bool = True) -> tuple[Array, Array]:
+        """Distance (n,) m and its exact derivative (n, 3), anywhere in space.
+
+        Outside the grid: the distance at the nearest point of the grid plus the way to it, which is
+        continuous and never below the true distance.
+
+        Args:
+            points: (n, 3) m.
+            cubic: Cubic convolution (Keys 1981), whose gradient is continuous; else trilinear,
+                whose gradient jumps from cell to cell.
+        """
+        points = np.asarray(points, dtype=np.float64).reshape(-1, 3)
+        near = np.clip(points, self.origin, self.top)
+        away = points - near
+        cell = (near - self.origin) / self.spacing
+        distance, gradient = self._cubic(cell) if cubic else self._linear(cell)
+        far = np.linalg.norm(away, axis=1)
+        beyond = away != 0
+        way = away / np.where(far > 0, far, 1.0)[:, None]
+        return distance + far, np.where(beyond, way, gradient)
+
+    def _linear(self, cell: Array) -> tuple[Array, Array]:
+        base = np.clip(np.floor(cell), 0, np.array(self.value.shape) - 2).astype(np.int64)
+        a, b, c = np.moveaxis(cell - base, -1, 0)
+        i, j, k = np.moveaxis(base, -1, 0)
+        weight = ((1 - a, a), (1 - b, b), (1 - c, c))
+        distance = np.zeros(len(cell))
+        gradient = np.zeros((len(cell), 3))
+        for x, y, z in np.ndindex(2, 2, 2):
+            value = self.value[i + x, j + y, k + z]
+            wx, wy, wz = weight[0][x], weight[1][y], weight[2][z]
+            distance += value * wx * wy * wz
+            gradient[:, 0] += value * (2 * x - 1) * wy * wz
+            gradient[:, 1] += value * (2 * y - 1) * wx * wz
+            gradient[:, 2] += value * (2 * z - 1) * wx * wy
+        return distance, gradient / self.spacing
+
+    def _cubic(self, cell: Array) -> tuple[Array, Array]:
+        base = np.clip(np.floor(cell), 0, np.array(self.value.shape) - 2).astype(np.int64)
+        weight, slope = keys_weights(cell - base)
+        _, columns, layers = self.padded.shape
+        steps = np.arange(4)
+        offset = (steps[:, None, None] * columns + steps[None, :, None]) * layers + steps
+        first = (base[:, 0] * columns + base[:, 1]) * layers + base[:, 2]
+        value = self.padded.reshape(-1)[first[:, None] + offset.reshape(-1)].reshape(-1, 4, 4, 4)
+        along_z = np.einsum("nxyz,nz->nxy", value, weight[:, 2])
+        along_yz = np.einsum("nxy,ny->nx", along_z, weight[:, 1])
+        by_z = np.einsum("nxyz,nz->nxy", value, slope[:, 2])
+        gradient = np.stack(
+            [
+                np.einsum("nx,nx->n", along_yz, slope[:, 0]),
+                np.einsum("nxy,nx,ny->n", along_z, weight[:, 0], slope[:, 1]),
+                np.einsum("nxy,nx,ny->n", by_z, weight[:, 0], weight[:, 1]),
+            ],
+            axis=1,
+        )
+        return np.einsum("nx,nx->n", along_yz, weight[:, 0]), gradient / self.spacing
+
+    @cached_property
+    def padded(self) -> Array:
+        """(I + 2, J + 2, K + 2) m: the values with a layer around, extrapolated linearly."""
+        out = np.asarray(self.value, dtype=np.float64)
+        for axis in range(3):
+            first, second = np.take(out, [0], axis), np.take(out, [1], axis)
+            last, before = np.take(out, [-1], axis), np.take(out, [-2], axis)
+            out = np.concatenate([2 * first - second, out, 2 * last - before], axis)
+        return np.ascontiguousarray(out)
+
+    def to_dataset(self) -> xr.Dataset:
+        """Return the grid as arrays for an artifact: `distance`, `origin`, `spacing`."""
+        return xr.Dataset(
+            {
+                "distance": (("i", "j", "k"), np.asarray(self.value, dtype=np.float32)),
+                "origin": ("xyz", np.asarray(self.origin, dtype=np.float64)),
+                "spacing": ((), np.float64(self.spacing)),
+            }
+        )
+
+    @staticmethod
+    def from_dataset(data: xr.Dataset) -> DistanceGrid:
+        """Return the grid that `to_dataset` stored.
+
+        Raises:
+            ArtifactError: An array is missing or has other axes.
+            InputError: The values make no grid; see the class.
+        """
+        for name, dims in (("distance", ("i", "j", "k")), ("origin", ("xyz",)), ("spacing", ())):
+            if name not in data or data[name].dims != dims:
+                found = data[name].dims if name in data else "nothing"
+                raise ArtifactError(
+                    f"distance grid: {name} has {found}, expected axes {dims}; reconstruct again"
+                )
+        size = int(data["distance"].size)
+        if size > MOST_NODES:
+            raise ArtifactError(
+                f"distance grid: {size} nodes, expected at most {MOST_NODES}; reconstruct again"
+            )
+        return DistanceGrid(
+            data["distance"].values.astype(np.float64),
+            data["origin"].values.astype(np.float64),
+            float(data["spacing"].values),
+        )
+
+
+def keys_weights(t: Array) -> tuple[Array, Array]:
+    """Weights of the four nodes around a point, and their derivatives (Keys 1981, a = -1/2).
+
+    Args:
+        t: (..., ) position between the second and the third node, 0 to 1.
+
+    Returns:
+        Both (..., 4).
+    """
+    weight = (
+        t * (-0.5 + t * (1 - 0.5 * t)),
+        1 + t * t * (-2.5 + 1.5 * t),
+        t * (0.5 + t * (2 - 1.5 * t)),
+        t * t * (-0.5 + 0.5 * t),
+    )
+    slope = (
+        -0.5 + t * (2 - 1.5 * t),
+        t * (-5 + 4.5 * t),
+        0.5 + t * (4 - 4.5 * t),
+        t * (-1 + 1.5 * t),
+    )
+    return np.stack(weight, axis=-1), np.stack(slope, axis=-1)
+
+
+def bake(
+    vertices: Array, faces: npt.NDArray[np.integer], *, margin: float, cells: int
+) -> DistanceGrid:
+    """Signed distance grid of a closed triangle mesh.
+
+    Args:
+        vertices: (V, 3) m.
+        faces: (F, 3) vertex indices, counter-clockwise seen from outside.
+        margin: m, how far the grid reaches beyond the bounding box.
+        cells: Number of cells along the longest side.
+
+    Raises:
+        InputError: The mesh is empty, not finite or has indices out of range; or a margin or a
+            number of cells below what makes a grid.
+    """
+    import warp as wp
+
+    wp.config.quiet = True
+    from twinloop.geometry.sdf_kernel import signed_distance
+
+    if len(vertices) < 4 or len(faces) < 4 or not np.isfinite(vertices).all():
+        raise InputError(
+            f"mesh: {len(vertices)} vertices and {len(faces)} faces, expected a closed mesh of "
+            "finite vertices; run reconstruct again"
+        )
+    if faces.min() < 0 or faces.max() >= len(vertices):
+        raise InputError(f"mesh: face index {faces.max()} but only {len(vertices)} vertices")
+    if not (np.isfinite(margin) and margin >= 0) or cells < 2:
+        raise InputError(
+            f"distance grid: margin {margin} m and {cells} cells; expected at least 0 m and 2 cells"
+        )
+    low, high = vertices.min(axis=0) - margin, vertices.max(axis=0) + margin
+    spacing = float((high - low).max()) / cells
+    counts = np.ceil((high - low) / spacing).astype(int) + 1
+    if int(np.prod(counts, dtype=np.int64)) > MOST_NODES:
+        raise InputError(
+            f"distance grid of {tuple(counts)} nodes: expected at most {MOST_NODES}; ask for fewer "
+            "cells"
+        )
+    axes = [low[i] + spacing * np.arange(counts[i]) for i in range(3)]
+    nodes = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 3)
+    reach = float(np.linalg.norm(high - low))
+    with wp.ScopedDevice("cpu"):
+        mesh = wp.Mesh(
+            points=wp.array(vertices.astype(np.float32), dtype=wp.vec3),
+            indices=wp.array(faces.astype(np.int32).ravel(), dtype=wp.int32),
+            support_winding_number=True,
+        )
+        out = wp.zeros(len(nodes), dtype=wp.float32)
+        wp.launch(
+            signed_distance,
+            dim=len(nodes),
+            inputs=[mesh.id, wp.array(nodes.astype(np.float32), dtype=wp.vec3), reach],
+            outputs=[out],
+        )
+        value = out.numpy().astype(np.float64)
+    return DistanceGrid(value.reshape(tuple(counts)), low, spacing)
