@@ -21,8 +21,9 @@ twin: $(VENV)/.installed
 	dvc repro
 	twinloop report $(OBJECT)
 
+# One process per core, at most four: each holds torch and Warp (about 1 GiB).
 test: $(VENV)/.installed
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses logical --maxprocesses 4
 
 lint: $(VENV)/.installed
 	ruff check .

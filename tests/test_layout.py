@@ -2,6 +2,7 @@
 
 import ast
 import tomllib
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,8 @@ CORE = {
 }
 
 
-def imported(path: Path) -> set[str]:
+@cache  # each of some two hundred files is asked for by a dozen tests
+def imported(path: Path) -> frozenset[str]:
     """Return the dotted names of all modules that a file imports, at any depth of its code."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
@@ -43,7 +45,7 @@ def imported(path: Path) -> set[str]:
             and isinstance(node.args[0], ast.Constant)
         ):  # an optional library, see twinloop.extras
             names.add(str(node.args[0].value))
-    return names
+    return frozenset(names)
 
 
 def tops(path: Path) -> set[str]:
