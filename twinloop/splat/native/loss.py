@@ -5,9 +5,14 @@ and xy (the two variances only enter as their sum), and its gradient the blurs o
 images. With mu_x, mu_y, A1 = 2 mu_x mu_y + c1, A2 = 2 cov + c2, B1 = mu_x^2 + mu_y^2 + c1,
 B2 = var_x + var_y + c2, S = A1 A2 / (B1 B2) and G the (symmetric) blur,
 
-    dS/dx = G*P + 2 x G*Q + y G*R,   Q = dS/d(blur of x^2 + y^2) = -S / B2,
-    R = dS/d(blur of xy) = 2 A1 / (B1 B2),
-    P = 2 mu_y (A2 - A1) / (B1 B2) + 2 mu_x (S/B2 - S/B1)
+    dS/dx = G*P + 2 x G*Q + y G*R,
+    P = dS/d(G*x),   Q = dS/d(G*(x^2 + y^2)) = -S / B2,   R = dS/d(G*xy) = 2 A1 / (B1 B2)
+
+Variances far below the squares they are differences of would cost float32 most of its digits, so x
+and y are taken relative to the background, which is 0 in both then. Where the window lies in the
+image that changes no variance; at a border, where the part k of its weight lies on zeros, with a
+and b the means relative to the background g, it adds g k (a + b + g (1 - k)) to the covariance and
+to each variance's half of B2.
 
 Rows stream through three stages, each five rows behind the one before, over rings of sixteen rows:
 the whole working set stays in the second-level cache. A band of rows reads what it needs above and
@@ -77,11 +82,19 @@ static inline void blur_row(const Ring<N>& ring, int y, int height, int width, c
   }
 }
 
+// How much of the window's weight lies outside 0..size-1 when it is centred at `at`.
+static inline float missing(int at, int size) {
+  double sum = 0.0;
+  for (int k = -kReach; k <= kReach; k++)
+    if (at + k >= 0 && at + k < size) sum += kTap[kReach - (k < 0 ? -k : k)];
+  return (float)(1.0 - sum);
+}
+
 // Rows [first, last) of the image. image, truth (h, w, 3), alpha, mask (h, w), all contiguous;
 // `sums` (h, 3): per row sum |x - y|, sum (1 - SSIM), sum |alpha - mask|. With `image_gradient`
 // and `alpha_gradient` (not null) also the gradient of
 // c_l1 sum |x - y| + c_ssim sum (1 - SSIM) + c_alpha sum |alpha - mask|.
-// `scratch`: (4 + 3) * 16 + 4 + 4 + 1 rows of row_stride(width) floats, zero.
+// `scratch`: (4 + 3) * 16 + 4 + 4 + 2 rows of row_stride(width) floats, zero.
 static void band(int first, int last, int width, int height, const float* image,
                  const float* alpha, const float* truth, const float* mask, float b0, float b1,
                  float b2, float c_l1, float c_ssim, float c_alpha, float* image_gradient,
@@ -94,6 +107,8 @@ static void band(int first, int last, int width, int height, const float* image,
   float* middle = scratch + 7l * kRing * stride;
   float* blurred = middle + 4 * stride;
   const float* zero = blurred + 4 * stride + kPad;
+  float* missing_x = blurred + 5 * stride;
+  for (int x = 0; x < width; x++) missing_x[x] = missing(x, width);
   VI lane;
   for (int i = 0; i < 16; i++) lane[i] = i;
 
@@ -123,8 +138,8 @@ static void band(int first, int last, int width, int height, const float* image,
         const float *i = image + (long)t * width * 3 + c, *w = truth + (long)t * width * 3 + c;
         float *px = in.row(0, t), *py = in.row(1, t), *ps = in.row(2, t), *pp = in.row(3, t);
         for (int x = 0; x < width; x++) {
-          const float u = i[3 * x] + (1.0f - a[x]) * bg;
-          const float v = w[3 * x] * m[x] + (1.0f - m[x]) * bg;
+          const float u = i[3 * x] - a[x] * bg;
+          const float v = (w[3 * x] - bg) * m[x];
           px[x] = u;
           py[x] = v;
           ps[x] = u * u + v * v;
@@ -136,17 +151,22 @@ static void band(int first, int last, int width, int height, const float* image,
         blur_row<4>(in, s, height, width, zero, middle, blurred);
         float *p = part.row(0, s), *q = part.row(1, s), *r = part.row(2, s);
         V sum = {};
+        const float missing_y = missing(s, height);
         for (int x = 0; x < width; x += 16) {
-          const V mx = load(blurred + x), my = load(blurred + stride + x);
+          const V a = load(blurred + x), b = load(blurred + stride + x);
           const V both = load(blurred + 2 * stride + x), cross = load(blurred + 3 * stride + x);
-          const V mm = mx * my, squares = mx * mx + my * my;
-          const V A1 = 2.0f * mm + kC1, A2 = 2.0f * (cross - mm) + kC2;
-          const V B1 = squares + kC1, B2 = both - squares + kC2;
+          const V missing_h = load(missing_x + x), inside = (1.0f - missing_h) * (1.0f - missing_y);
+          const V lack = bg * (missing_h + missing_y - missing_h * missing_y);
+          const V mx = a + bg * inside, my = b + bg * inside;
+          const V extra = lack * (a + b + bg * inside);
+          const V A1 = 2.0f * mx * my + kC1, A2 = 2.0f * (cross - a * b + extra) + kC2;
+          const V B1 = mx * mx + my * my + kC1;
+          const V B2 = both - (a * a + b * b) + 2.0f * extra + kC2;
           const V inverse = 1.0f / (B1 * B2), S = A1 * A2 * inverse;
           const VI shown = lane < width - x;
           sum += shown ? 1.0f - S : V{};
           const V by1 = S * (B2 * inverse), by2 = S * (B1 * inverse);  // S / B1, S / B2
-          const V P = 2.0f * (my * (A2 - A1) * inverse + mx * (by2 - by1));
+          const V P = 2.0f * ((my * A2 + A1 * (lack - b)) * inverse - mx * by1 - by2 * (lack - a));
           *(VU*)(p + x) = shown ? P : V{};
           *(VU*)(q + x) = shown ? -by2 : V{};
           *(VU*)(r + x) = shown ? 2.0f * A1 * inverse : V{};
