@@ -1,0 +1,392 @@
+"""C++ source of the CPU compositor of surfels (2D Gaussians), on top of `simd`.
+
+A surfel is a disc p + u tu + v tv with falloff exp(-(u^2 + v^2) / 2). The ray of a pixel meets its
+plane at (u, v, 1) ~ zeta = A + B dx + C dy (Huang et al. 2024, 2D Gaussian Splatting, eq. 8-10):
+the rows m0, m1, z of K [tu tv p], the first two shifted to the surfel's own centre on the screen
+(which keeps single precision exact), give A = m0 x m1, B = m1 x z, C = z x m0, and (dx, dy) is the
+pixel relative to that centre. The depth at the crossing is z . (u, v, 1). A low-pass disc of the
+screen takes over where it is wider: sigma = min(u^2 + v^2, k (dx^2 + dy^2)) / 2.
+
+The backward pass runs front to back and needs nothing but the final image. With g = dL/dC and
+gT = dL/dT_final, let B = g.C_final + gT T_final; at each surfel, with weight w = alpha T and
+d = g.feature, B -= w d leaves what lies behind, and dL/dalpha = T d - B / (1 - alpha).
+
+Distortion is gsplat's (L1, sorted): D = 2 sum_i w_i (z_i W_<i - M_<i) with W and M the sums of w
+and w z in front. dD/dw_i = 2 (z_i (W_<i - W_>i) - M_<i + M_>i), dD/dz_i = 2 w_i (W_<i - W_>i); the
+sums behind follow from the final ones. D is of degree two in w, so it enters B twice.
+"""
+
+RECORD = 32
+"""Floats per surfel in the packed input."""
+FLAT = 6
+"""Features composited in one pass: three colours and the normal, or six more channels."""
+FEATURES = 24
+"""Where a record's features start."""
+GRADIENT = 24
+"""Floats per entry of a tile's list in the packed gradient; laid out like the record, see below."""
+
+SOURCE = r"""
+namespace twinloop {
+namespace surfels {
+
+constexpr int kFlat = 6, kGradient = 24;
+
+struct Surfel {
+  float x, y;       // centre of the low-pass disc, px
+  float opacity, filter;
+  float A[3], B[3], C[3];
+  float z[3];       // depth at (u, v, 1)
+  float disc;       // radius of the low-pass disc, px; zero where it lies in the outline
+  Outline outline;
+  float feature[8];  // colours 0 to 2, normal 3 to 5
+};
+
+TL_INLINE Outline disc_of(const Surfel& s) {
+  return Outline{s.x, s.y, s.disc, 0.0f, s.disc * s.disc, 1.0f, 0.0f};
+}
+TL_INLINE bool tile_rows(const Surfel& s, int down, int& first, int& last) {
+  const bool found = twinloop::tile_rows(s.outline, down, first, last);
+  if (!(s.disc > 0.0f)) return found;
+  int f, l;
+  if (!twinloop::tile_rows(disc_of(s), down, f, l)) return found;
+  first = found && first < f ? first : f;
+  last = found && last > l ? last : l;
+  return true;
+}
+TL_INLINE bool tiles_in_row(const Surfel& s, int tile_y, int across, int& first, int& last) {
+  const bool found = twinloop::tiles_in_row(s.outline, tile_y, across, first, last);
+  if (!(s.disc > 0.0f)) return found;
+  int f, l;
+  if (!twinloop::tiles_in_row(disc_of(s), tile_y, across, f, l)) return found;
+  first = found && first < f ? first : f;
+  last = found && last > l ? last : l;
+  return true;
+}
+TL_INLINE unsigned blocks_of(const Surfel& s, int tile_x, int tile_y) {
+  const Spans ellipse = spans(s.outline, tile_x, tile_y);
+  if (!(s.disc > 0.0f)) return block_mask(ellipse);
+  return block_mask(both(ellipse, spans(disc_of(s), tile_x, tile_y)));
+}
+
+// The image in memory; null pointers are not wanted (forward) or no gradient (backward).
+struct Pixels {
+  int width, height;
+  float* colour;      // (h, w, channels): features [0, taken) of this pass at `first`
+  int channels, first, taken;
+  float* normal;      // (h, w, 3): features 3 to 5
+  int depth;          // channel of `colour` that is depth, or -1
+  int expected;       // whether that depth is divided by alpha
+  float* alpha;       // (h, w)
+  float* distortion;  // (h, w)
+  float* median;      // (h, w)
+};
+
+struct Hit {  // what is common to both passes for one surfel on one block
+  F u, v, inverse, falloff, raw, alpha, next, depth;
+  I inside, use;    // on the plane rather than the low-pass disc; contributes
+};
+
+// T is negative where a pixel is done, which makes `next` too small for any contribution.
+TL_INLINE Hit evaluate(const Surfel& s, F dx, F dy, F& T, float near) {
+  Hit h;
+  const F zx = s.B[0] * dx + (s.C[0] * dy + s.A[0]);
+  const F zy = s.B[1] * dx + (s.C[1] * dy + s.A[1]);
+  F zz = s.B[2] * dx + (s.C[2] * dy + s.A[2]);
+  zz = (zz * zz > 1e-36f) ? zz : all(1e-18f);  // the ray lies in the plane
+  h.inverse = 1.0f / zz;
+  h.u = zx * h.inverse;
+  h.v = zy * h.inverse;
+  const F plane = h.u * h.u + h.v * h.v, screen = s.filter * (dx * dx + dy * dy);
+  h.inside = plane <= screen;
+  h.falloff = exp2_minus((-0.5f * kLog2e) * (h.inside ? plane : screen));
+  h.raw = s.opacity * h.falloff;
+  h.alpha = least(h.raw, all(kAlphaHigh));
+  h.depth = h.inside ? h.u * s.z[0] + (h.v * s.z[1] + s.z[2]) : all(s.z[2]);
+  h.next = T * (1.0f - h.alpha);
+  const I hit = (h.alpha >= kAlphaLow) & (h.depth > near);
+  h.use = hit & (h.next > kOpaque);
+  const I stop = hit & ~h.use;
+  T = (F)((I)T | (stop & (int)0x80000000));
+  return h;
+}
+
+// kDepth: 0 no depth, 1 depth, 2 depth and distortion.
+template <int kCount, int kDepth>
+static void forward_tile(int tile, const Pixels& out, const int* start, const int* list,
+                         const Surfel* surfels, const float* features, int stride, float near,
+                         const float* background, float* transmittance) {
+  constexpr int kColours = kCount > 0 ? kCount : 1;
+  const int across = (out.width + kTile - 1) / kTile, tx = tile % across, ty = tile / across;
+  F T[kBlocks], sum_of[kBlocks][kColours], depth[kBlocks], distortion[kBlocks], median[kBlocks];
+  const F px = lane_x() + ((float)(tx * kTile) + 0.5f);
+  const F py = lane_y() + ((float)(ty * kTile) + 0.5f);
+  for (int k = 0; k < kBlocks; k++) {
+    const I shown = (px + block_x(k) < (float)out.width) & (py + block_y(k) < (float)out.height);
+    T[k] = shown ? all(1.0f) : all(-1.0f);
+    depth[k] = distortion[k] = median[k] = F{};
+    for (int c = 0; c < kCount; c++) sum_of[k][c] = F{};
+  }
+  unsigned live = blocks_in_image(tx, ty, out.width, out.height);
+  for (int i = start[tile]; i < start[tile + 1] && live; i++) {
+    const Surfel& s = surfels[list[i]];
+    const float* feature = features + (long)list[i] * stride;
+    const F dx0 = px - s.x, dy0 = py - s.y;
+    for (unsigned todo = blocks_of(s, tx, ty) & live; todo; todo &= todo - 1) {
+      const int k = __builtin_ctz(todo);
+      F t = T[k];
+      const Hit h = evaluate(s, dx0 + block_x(k), dy0 + block_y(k), t, near);
+      const F w = h.use ? h.alpha * t : F{};
+      for (int c = 0; c < kCount; c++) sum_of[k][c] += w * feature[c];
+      if (kDepth > 0) {
+        const F z = h.use ? h.depth : F{};
+        median[k] = (h.use & (t > 0.5f)) ? z : median[k];
+        if (kDepth > 1) distortion[k] += 2.0f * w * (z * (1.0f - t) - depth[k]);
+        depth[k] += w * z;
+      }
+      T[k] = h.use ? h.next : t;
+      if (!any((I)T[k] >= 0)) live &= ~(1u << k);
+    }
+  }
+  for (int k = 0; k < kBlocks; k++) {
+    for (int l = 0; l < kLanes; l++) {
+      const int x = tx * kTile + (int)block_x(k) + l % kBlockWidth;
+      const int y = ty * kTile + (int)block_y(k) + l / kBlockWidth;
+      if (x >= out.width || y >= out.height) continue;
+      const long p = (long)y * out.width + x;
+      const float t = T[k][l] < 0.0f ? -T[k][l] : T[k][l];
+      float* colour = out.colour + p * out.channels;
+      for (int c = 0; c < kCount && c < out.taken; c++)
+        colour[out.first + c] = sum_of[k][c][l] + t * background[out.first + c];
+      if (out.normal)
+        for (int c = 0; c < 3 && 3 + c < kCount; c++) out.normal[p * 3 + c] = sum_of[k][3 + c][l];
+      if (out.alpha) {
+        out.alpha[p] = 1.0f - t;
+        transmittance[p] = t;
+      }
+      if (kDepth > 0) {
+        if (out.depth >= 0) {
+          const float cover = 1.0f - t;
+          const float d = depth[k][l] + t * background[out.depth];
+          colour[out.depth] = out.expected ? d / (cover > 1e-10f ? cover : 1e-10f) : d;
+        }
+        if (out.median) out.median[p] = median[k][l];
+        if (kDepth > 1 && out.distortion) out.distortion[p] = distortion[k][l];
+      }
+    }
+  }
+}
+
+// Writes one gradient per entry of the tile's list: x, y, opacity, A, B, C, z, features.
+template <int kCount, int kDepth>
+static void backward_tile(int tile, const Pixels& image, const Pixels& back, const int* start,
+                          const int* list, const Surfel* surfels, const float* features,
+                          int stride, float near, const float* background,
+                          const float* transmittance, float* gradient) {
+  const int across = (image.width + kTile - 1) / kTile, tx = tile % across, ty = tile / across;
+  F T[kBlocks], behind[kBlocks], v[kBlocks][kCount], v_depth[kBlocks], v_distortion[kBlocks];
+  F v_median[kBlocks], last[kBlocks], total[kBlocks], total_depth[kBlocks], before[kBlocks];
+  const F px = lane_x() + ((float)(tx * kTile) + 0.5f);
+  const F py = lane_y() + ((float)(ty * kTile) + 0.5f);
+  for (int k = 0; k < kBlocks; k++) {
+    const I shown =
+        (px + block_x(k) < (float)image.width) & (py + block_y(k) < (float)image.height);
+    T[k] = shown ? all(1.0f) : all(-1.0f);
+    behind[k] = v_depth[k] = v_distortion[k] = v_median[k] = before[k] = F{};
+    last[k] = total[k] = total_depth[k] = F{};
+    for (int c = 0; c < kCount; c++) v[k][c] = F{};
+    for (int l = 0; l < kLanes; l++) {
+      const int x = tx * kTile + (int)block_x(k) + l % kBlockWidth;
+      const int y = ty * kTile + (int)block_y(k) + l / kBlockWidth;
+      if (x >= image.width || y >= image.height) continue;
+      const long p = (long)y * image.width + x;
+      const float t = transmittance[p], cover = 1.0f - t;
+      float b = back.alpha ? -back.alpha[p] * t : 0.0f;
+      if (back.colour) {
+        const long q = p * image.channels + image.first;
+        for (int c = 0; c < kCount && c < image.taken; c++) {
+          v[k][c][l] = back.colour[q + c];
+          b += back.colour[q + c] * image.colour[q + c];
+        }
+      }
+      if (back.normal)
+        for (int c = 0; c < 3 && 3 + c < kCount; c++) {
+          v[k][3 + c][l] = back.normal[p * 3 + c];
+          b += back.normal[p * 3 + c] * image.normal[p * 3 + c];
+        }
+      if (kDepth > 0) {
+        last[k][l] = t;
+        if (image.depth >= 0) {
+          const long q = p * image.channels + image.depth;
+          const float scale =
+              image.expected ? 1.0f / (cover > 1e-10f ? cover : 1e-10f) : 1.0f;
+          const float g = back.colour ? back.colour[q] * scale : 0.0f;
+          v_depth[k][l] = g;
+          b += g * image.colour[q];
+          const float raw = image.expected ? image.colour[q] * cover : image.colour[q];
+          total_depth[k][l] = raw - t * background[image.depth];
+        }
+        if (back.median) v_median[k][l] = back.median[p];
+        if (kDepth > 1) {
+          total[k][l] = cover;
+          v_distortion[k][l] = back.distortion[p];
+          b += 2.0f * back.distortion[p] * image.distortion[p];
+        }
+      }
+      behind[k][l] = b;
+    }
+  }
+  unsigned live = blocks_in_image(tx, ty, image.width, image.height);
+  for (int i = start[tile]; i < start[tile + 1]; i++) {
+    float* out = gradient + (long)i * kGradient;
+    const Surfel& s = surfels[list[i]];
+    const float* feature = features + (long)list[i] * stride;
+    const F dx0 = px - s.x, dy0 = py - s.y;
+    F disc_x = {}, disc_y = {}, opacity = {}, sf[kCount];
+    F ax = {}, ay = {}, az = {}, bx = {}, by = {}, bz = {}, cx = {}, cy = {}, cz = {};
+    F du = {}, dv = {}, d1 = {};
+    for (int c = 0; c < kCount; c++) sf[c] = F{};
+    bool touched = false;
+    for (unsigned todo = live ? blocks_of(s, tx, ty) & live : 0; todo; todo &= todo - 1) {
+      const int k = __builtin_ctz(todo);
+      const F dx = dx0 + block_x(k), dy = dy0 + block_y(k);
+      F t = T[k];
+      const Hit h = evaluate(s, dx, dy, t, near);
+      T[k] = h.use ? h.next : t;
+      if (!any((I)T[k] >= 0)) live &= ~(1u << k);
+      if (!any(h.use)) continue;
+      touched = true;
+      const F w = h.use ? h.alpha * t : F{};
+      F d = {}, vz = {};
+      for (int c = 0; c < kCount; c++) {
+        d += v[k][c] * feature[c];
+        sf[c] += v[k][c] * w;
+      }
+      if (kDepth > 0) {
+        const F z = h.use ? h.depth : F{};
+        d += v_depth[k] * z;
+        vz = v_depth[k] * w;
+        if (kDepth > 1) {
+          const F in_front = 1.0f - t, difference = 2.0f * in_front - total[k] + w;
+          const F twice = 2.0f * v_distortion[k], wz = w * z;
+          d += twice * (z * difference + total_depth[k] - 2.0f * before[k] - wz);
+          vz += twice * w * difference;
+          before[k] += wz;
+        }
+        if (back.median) {
+          const I middle = h.use & (t > 0.5f) & ((h.next <= 0.5f) | (h.next <= last[k] * 1.001f));
+          vz += middle ? v_median[k] : F{};
+        }
+      }
+      behind[k] -= w * d;
+      F va = t * d - behind[k] / (1.0f - h.alpha);
+      va = (h.use & (h.raw <= kAlphaHigh)) ? va : F{};  // no gradient through the clamp
+      opacity += h.falloff * va;
+      const F vs = -h.raw * va;  // dL/dsigma
+      const I plane = h.inside & h.use;
+      const F on_plane = plane ? vs : F{}, on_disc = vs - on_plane;
+      disc_x += on_disc * dx;
+      disc_y += on_disc * dy;
+      const F u = plane ? h.u : F{}, uv = plane ? h.v : F{}, inverse = plane ? h.inverse : F{};
+      F vu = on_plane * u, vv = on_plane * uv;
+      if (kDepth > 0) {
+        vu += vz * s.z[0];
+        vv += vz * s.z[1];
+        du += vz * u;
+        dv += vz * uv;
+        d1 += vz;
+      }
+      const F gx = vu * inverse, gy = vv * inverse, gz = -(gx * u + gy * uv);
+      ax += gx;
+      ay += gy;
+      az += gz;
+      bx += gx * dx;
+      by += gy * dx;
+      bz += gz * dx;
+      cx += gx * dy;
+      cy += gy * dy;
+      cz += gz * dy;
+    }
+    if (!touched) {
+      for (int j = 0; j < kGradient; j++) out[j] = 0.0f;
+      continue;
+    }
+    disc_x *= -s.filter;  // sigma = k |pixel - centre|^2 / 2
+    disc_y *= -s.filter;
+    store(out, sums(disc_x, disc_y, opacity, ax, ay, az, bx, by));
+    store(out + 8, sums(bz, cx, cy, cz, du, dv, d1, sf[0]));
+    if (kCount > 3) store(out + 16, sums(sf[1], sf[2], sf[3], sf[4], sf[5], F{}, F{}, F{}));
+    else store(out + 16, sums(sf[1], sf[2], F{}, F{}, F{}, F{}, F{}, F{}));
+  }
+}
+
+// Gradient of records [from, to) out of those of their entries, added in order: laid out like the
+// record, whose outline has none. `screen` (n, 2): of a shift of the whole surfel in the image.
+TL_INLINE void gather(int from, int to, const int* begin, const int* place, const Surfel* surfels,
+                      const float* gradient, int stride, bool first, float* records,
+                      float* features, float* screen) {
+  for (int n = from; n < to; n++) {
+    F8 a = {}, b = {}, c = {};
+    for (int e = begin[n]; e < begin[n + 1]; e++) {
+      F8 v[3];
+      __builtin_memcpy(v, gradient + (long)place[e] * kGradient, sizeof v);
+      a += v[0];
+      b += v[1];
+      c += v[2];
+    }
+    float* r = records + (long)n * 32;
+    if (first)
+      for (int j = 0; j < 32; j++) r[j] = 0.0f;
+    for (int j = 0; j < 3; j++) r[j] += a[j];
+    for (int j = 0; j < 5; j++) r[4 + j] += a[3 + j];
+    for (int j = 0; j < 7; j++) r[9 + j] += b[j];
+    float* f = features + (long)n * stride;
+    f[0] = b[7];
+    for (int j = 0; j < 5; j++) f[1 + j] = c[j];
+    const Surfel& s = surfels[n];
+    float x = a[0], y = a[1];
+    for (int j = 0; j < 3; j++) {
+      x -= (j == 0 ? a[3] : j == 1 ? a[4] : a[5]) * s.B[j];
+      y -= (j == 0 ? a[3] : j == 1 ? a[4] : a[5]) * s.C[j];
+    }
+    if (first) screen[2 * n] = screen[2 * n + 1] = 0.0f;
+    screen[2 * n] += x;
+    screen[2 * n + 1] += y;
+  }
+}
+
+// Which template: as few features and as little depth as this pass was asked for.
+TL_INLINE void forward(int depth, int tile, const Pixels& out, const int* start, const int* list,
+                       const float* records, const float* features, int stride, float near,
+                       const float* background, float* transmittance) {
+  const Surfel* s = (const Surfel*)records;
+#define TL_CASE(count, level)                                                                  \
+  forward_tile<count, level>(tile, out, start, list, s, features, stride, near, background, \
+                             transmittance)
+  const bool wide = out.normal || out.taken > 3;
+  if (depth > 1) TL_CASE(6, 2);
+  else if (depth > 0 && wide) TL_CASE(6, 1);
+  else if (depth > 0) TL_CASE(3, 1);
+  else if (wide) TL_CASE(6, 0);
+  else TL_CASE(3, 0);
+#undef TL_CASE
+}
+TL_INLINE void backward(int depth, int tile, const Pixels& image, const Pixels& back,
+                        const int* start, const int* list, const float* records,
+                        const float* features, int stride, float near, const float* background,
+                        const float* transmittance, float* gradient) {
+  const Surfel* s = (const Surfel*)records;
+#define TL_CASE(count, level)                                                                   \
+  backward_tile<count, level>(tile, image, back, start, list, s, features, stride, near, \
+                              background, transmittance, gradient)
+  const bool wide = back.normal || (back.colour && image.taken > 3);
+  if (depth > 1) TL_CASE(6, 2);
+  else if (depth > 0 && wide) TL_CASE(6, 1);
+  else if (depth > 0) TL_CASE(3, 1);
+  else if (wide) TL_CASE(6, 0);
+  else TL_CASE(3, 0);
+#undef TL_CASE
+}
+
+}  // namespace surfels
+}  // namespace twinloop
+"""
