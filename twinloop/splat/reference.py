@@ -62,7 +62,7 @@ def rasterization(
     covariance = plain + eps2d * torch.eye(2, dtype=means.dtype)
     if antialiased:
         ratio = torch.linalg.det(plain) / torch.linalg.det(covariance)
-        opacities = opacities * ratio.clamp_min(0).sqrt()
+        opacities = opacities * ratio.clamp_min(1e-12).sqrt()
     conic = torch.linalg.inv(covariance)
     centre = torch.stack([fx * x / z + cx, fy * y / z + cy], dim=-1)
     rows, columns = torch.meshgrid(

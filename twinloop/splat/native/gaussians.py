@@ -1,0 +1,274 @@
+"""C++ text of the compositor of 3D Gaussians, both ways; goes after `simd.SOURCE`.
+
+Source of the rules: gsplat's rasteriser. alpha = min(0.999, opacity exp(-sigma)); contributions
+under 1/255 are skipped; a pixel is done *before* the Gaussian that would bring its transmittance T
+to 1e-4 or less.
+
+The backward pass runs front to back too and needs nothing but the final image. With g = dL/dC and
+gT = dL/dT_final, let B = g.C_final + gT T_final; at each Gaussian, with weight w = alpha T and
+d = g.colour, B -= w d leaves what lies behind, and dL/dalpha = T d - B / (1 - alpha).
+(Differentiating C = sum w colour: a Gaussian in front scales all that is behind it by 1 - alpha.)
+Automatic differentiation of such a loop by Warp gives wrong gradients without a warning, hence by
+hand.
+
+The conic is kept factored, sigma = (p (dx + s dy)^2 + q dy^2) / 2: never negative, and exact in
+float32 where a dx^2 + 2 b dx dy + c dy^2 cancels, as it does for needles.
+
+Each entry of a tile's list has its own row of gradient sums, written once; they are gathered per
+Gaussian in the order of the list's construction. So nothing is cleared or shared between threads,
+and the result does not depend on how tiles are split over them.
+"""
+
+RECORD = 16
+"""Floats per visible Gaussian in the packed input: outline, conic, log2 opacity, features."""
+CHANNELS = 4
+"""Feature channels composited in one pass, at most."""
+SUMS = 12
+"""Floats per list entry of the gradient: six sums over pixels, two unused, features."""
+GEOMETRY = 6
+"""Floats per projected Gaussian: x, y, conic p, s, q (see above), opacity."""
+
+SOURCE = r"""
+namespace twinloop {
+
+// Packed in depth order. log2 of alpha is p (dx + s dy)^2 + q dy^2 + level.
+struct Gaussian {
+  Outline outline;  // of alpha = 1/255
+  float p, s, q, level, unused;
+  float feature[4];
+};
+TL_INLINE bool tiles_in_row(const Gaussian& g, int y, int across, int& first, int& last) {
+  return tiles_in_row(g.outline, y, across, first, last);
+}
+TL_INLINE bool tile_rows(const Gaussian& g, int down, int& first, int& last) {
+  return tile_rows(g.outline, down, first, last);
+}
+
+TL_INLINE void pack_features(int visible, const int* order, const float* features, int stride,
+                             int first, int count, Gaussian* records) {
+  for (int n = 0; n < visible; n++)
+    for (int c = 0; c < 4; c++)
+      records[n].feature[c] = c < count ? features[(long)order[n] * stride + first + c] : 0.0f;
+}
+
+// Order by depth, leave out what cannot be seen, pack. geometry: x, y, conic p, s, q, opacity; a
+// depth of zero leaves a Gaussian out. Fills order, rank (-1: not seen) and radii (gsplat's: px,
+// along x and y); returns how many can be seen.
+TL_INLINE int pack(int count, const float* geometry, const float* depth, int width, int height,
+                   float radius_clip, int* scratch, int* order, int* rank, int* radii,
+                   Gaussian* records) {
+  const int sorted = depth_order(count, depth, scratch, order);
+  for (int i = 0; i < count; i++) rank[i] = -1;
+  int visible = 0;
+  for (int n = 0; n < sorted; n++) {
+    const int i = order[n];
+    const float* from = geometry + (long)i * 6;
+    const float x = from[0], y = from[1], p = from[2], s = from[3], q = from[4], opacity = from[5];
+    if (!(opacity >= kAlphaLow) || !(p > 0.0f) || !(q > 0.0f)) continue;
+    const float bits = __builtin_log2f(opacity);
+    const float level = 2.0f / kLog2e * (bits + 7.99435344f);  // of 2 sigma, where alpha is 1/255
+    const float variance = 1.0f / p + s * s / q;               // along x
+    const float width_half = __builtin_sqrtf(level * variance);
+    const Outline o = {x, y, __builtin_sqrtf(level / q), -s, level / p, q / p,
+                       -s / (q * variance) * width_half};
+    const float rx = __builtin_ceilf(width_half), ry = __builtin_ceilf(o.half_height);
+    if (rx <= radius_clip && ry <= radius_clip) continue;
+    if (!(x + rx > 0.0f && x - rx < width && y + ry > 0.0f && y - ry < height)) continue;
+    radii[2 * (long)i] = (int)clamp(rx, 0.0f, 1e9f);
+    radii[2 * (long)i + 1] = (int)clamp(ry, 0.0f, 1e9f);
+    rank[i] = visible;
+    order[visible] = i;
+    Gaussian& g = records[visible++];
+    g.outline = o;
+    g.p = -0.5f * kLog2e * p;
+    g.s = s;
+    g.q = -0.5f * kLog2e * q;
+    g.level = bits;
+    g.unused = 0.0f;
+  }
+  return visible;
+}
+
+// Pixels of a block, `count` channels of an image of `stride` channels; zeros outside the image.
+template <int C>
+TL_INLINE void load_block(const float* image, int x, int y, int width, int height, int stride,
+                          int count, F* out) {
+  float rows[C][kLanes];
+  for (int l = 0; l < kLanes; l++) {
+    const int px = x + (l & 3), py = y + (l >> 2);
+    const bool inside = px < width && py < height;
+    const float* p = image + ((long)py * width + px) * stride;
+    for (int c = 0; c < C; c++) rows[c][l] = inside && c < count ? p[c] : 0.0f;
+  }
+  __builtin_memcpy(out, rows, sizeof rows);
+}
+template <int C>
+TL_INLINE void store_block(float* image, int x, int y, int width, int height, int stride, int count,
+                           const F* in) {
+  float rows[C][kLanes];
+  __builtin_memcpy(rows, in, sizeof rows);
+  for (int l = 0; l < kLanes; l++) {
+    const int px = x + (l & 3), py = y + (l >> 2);
+    if (px >= width || py >= height) continue;
+    float* p = image + ((long)py * width + px) * stride;
+    for (int c = 0; c < C; c++)
+      if (c < count) p[c] = rows[c][l];
+  }
+}
+
+struct Step {  // what both passes do for one Gaussian on one block
+  F u, dy, raw, alpha, weight, next;  // u = dx + s dy
+  I use;
+};
+// T is negative where a pixel is done: the transmittance it keeps, with the other sign.
+TL_INLINE Step step(const Gaussian& g, F dx, F dy, F T) {
+  Step s;
+  s.u = dx + g.s * dy;
+  s.dy = dy;
+  s.raw = exp2_minus(s.u * (g.p * s.u) + (dy * (g.q * dy) + g.level));
+  s.alpha = least(s.raw, all(kAlphaHigh));
+  const F w = T * s.alpha, next = T - w;
+  const I hit = s.alpha >= kAlphaLow;
+  s.use = hit & (next > kOpaque);
+  s.weight = s.use ? w : F{};
+  s.next = s.use ? next : ((hit & (T > 0.0f)) ? -T : T);
+  return s;
+}
+
+// used[i]: the blocks on which entry i of the list counts, all that the backward pass visits.
+template <int C>
+TL_INLINE void forward_tile(int tile, int width, int height, int stride, int count,
+                            const int* start, const int* list, const Gaussian* records,
+                            float* image, float* transmittance, unsigned* used) {
+  const int across = (width + kTile - 1) / kTile, tx = tile % across, ty = tile / across;
+  F T[kBlocks], colour[kBlocks][C];
+  for (int k = 0; k < kBlocks; k++) {
+    T[k] = all(1.0f);
+    for (int c = 0; c < C; c++) colour[k][c] = F{};
+  }
+  const unsigned shown = blocks_in_image(tx, ty, width, height);
+  unsigned live = shown;
+  const F px = lane_x() + ((float)(tx * kTile) + 0.5f);
+  const F py = lane_y() + ((float)(ty * kTile) + 0.5f);
+  int i = start[tile];
+  for (; i < start[tile + 1] && live; i++) {
+    const Gaussian& g = records[list[i]];
+    const F dx = px - g.outline.x, dy = py - g.outline.y;
+    unsigned mask = 0;
+    for (unsigned todo = blocks(g.outline, tx, ty) & live; todo; todo &= todo - 1) {
+      const int k = __builtin_ctz(todo);
+      const Step s = step(g, dx + block_x(k), dy + block_y(k), T[k]);
+      for (int c = 0; c < C; c++) colour[k][c] += s.weight * g.feature[c];
+      T[k] = s.next;
+      if (any(s.use)) mask |= 1u << k;
+      else if (!any(s.next > 0.0f)) live &= ~(1u << k);
+    }
+    used[i] = mask;
+  }
+  for (; i < start[tile + 1]; i++) used[i] = 0;
+  for (unsigned todo = shown; todo; todo &= todo - 1) {
+    const int k = __builtin_ctz(todo);
+    const int x = tx * kTile + (int)block_x(k), y = ty * kTile + (int)block_y(k);
+    const F passed = T[k] < 0.0f ? -T[k] : T[k];
+    store_block<1>(transmittance, x, y, width, height, 1, 1, &passed);
+    store_block<C>(image, x, y, width, height, stride, count, colour[k]);
+  }
+}
+
+// Writes, per entry of the list that counts: sums over the tile's pixels of v, v u, v dy, v u^2,
+// v u dy, v dy^2 with v = alpha dL/dalpha, and the gradient of the features.
+// `alpha_gradient` may be null.
+template <int C>
+TL_INLINE void backward_tile(int tile, int width, int height, int stride, int count,
+                             const int* start, const int* list, const Gaussian* records,
+                             const float* image, const float* transmittance, const unsigned* used,
+                             const float* image_gradient, const float* alpha_gradient,
+                             float* gradient) {
+  const int across = (width + kTile - 1) / kTile, tx = tile % across, ty = tile / across;
+  F T[kBlocks], behind[kBlocks], v[kBlocks][C];
+  for (unsigned todo = blocks_in_image(tx, ty, width, height); todo; todo &= todo - 1) {
+    const int k = __builtin_ctz(todo);
+    const int x = tx * kTile + (int)block_x(k), y = ty * kTile + (int)block_y(k);
+    F shown[C], passed, back = F{};
+    load_block<C>(image, x, y, width, height, stride, count, shown);
+    load_block<C>(image_gradient, x, y, width, height, stride, count, v[k]);
+    T[k] = all(1.0f);
+    if (alpha_gradient) {
+      load_block<1>(transmittance, x, y, width, height, 1, 1, &passed);
+      load_block<1>(alpha_gradient, x, y, width, height, 1, 1, &back);
+      back *= -passed;
+    }
+    for (int c = 0; c < C; c++) back += shown[c] * v[k][c];
+    behind[k] = back;
+  }
+  const F px = lane_x() + ((float)(tx * kTile) + 0.5f);
+  const F py = lane_y() + ((float)(ty * kTile) + 0.5f);
+  for (int i = start[tile]; i < start[tile + 1]; i++) {
+    unsigned todo = used[i];
+    if (!todo) continue;
+    const Gaussian& g = records[list[i]];
+    const F dx = px - g.outline.x, dy = py - g.outline.y;
+    F s0 = {}, su = {}, sy = {}, suu = {}, suy = {}, syy = {}, sf[4] = {};
+    for (; todo; todo &= todo - 1) {
+      const int k = __builtin_ctz(todo);
+      const Step s = step(g, dx + block_x(k), dy + block_y(k), T[k]);
+      F d = {};
+      for (int c = 0; c < C; c++) {
+        d += v[k][c] * g.feature[c];
+        sf[c] += v[k][c] * s.weight;
+      }
+      behind[k] -= s.weight * d;
+      F va = T[k] * d - behind[k] / (1.0f - s.alpha);
+      va = (s.use & (s.raw <= kAlphaHigh)) ? s.raw * va : F{};  // no gradient through the clamp
+      T[k] = s.next;
+      const F vu = va * s.u, vy = va * s.dy;
+      s0 += va;
+      su += vu;
+      sy += vy;
+      suu += vu * s.u;
+      suy += vu * s.dy;
+      syy += vy * s.dy;
+    }
+    float* out = gradient + (long)i * 12;
+    store(out, sums(s0, su, sy, suu, suy, syy, sf[0], sf[1]));
+    store(out + 8, sums(sf[2], sf[3], F{}, F{}));
+  }
+}
+
+// Gradient of the geometry and features of Gaussians [from, to): adds to geometry_gradient (x, y,
+// conic p, s, q, opacity), sets feature_gradient.
+TL_INLINE void gather(int from, int to, const float* geometry, const int* rank, const int* begin,
+                      const int* place, const unsigned* used, const float* gradient, int stride,
+                      int first, int count, float* geometry_gradient, float* feature_gradient) {
+  for (int i = from; i < to; i++) {
+    F8 low = {};
+    F4 high = {};
+    const int n = rank[i];
+    if (n >= 0)
+      for (int e = begin[n]; e < begin[n + 1]; e++) {
+        if (!used[place[e]]) continue;
+        F8 a;
+        F4 b;
+        __builtin_memcpy(&a, gradient + (long)place[e] * 12, sizeof a);
+        __builtin_memcpy(&b, gradient + (long)place[e] * 12 + 8, sizeof b);
+        low += a;
+        high += b;
+      }
+    const float* v = geometry + (long)i * 6;
+    float* g = geometry_gradient + (long)i * 6;
+    // sigma = (p u^2 + q dy^2) / 2, u = dx + s dy, dx = pixel - x, dy = pixel - y; dL/dsigma = -v.
+    if (n >= 0) {
+      g[0] += v[2] * low[1];
+      g[1] += v[2] * v[3] * low[1] + v[4] * low[2];
+      g[2] -= 0.5f * low[3];
+      g[3] -= v[2] * low[4];
+      g[4] -= 0.5f * low[5];
+      g[5] += low[0] / v[5];
+    }
+    const float f[4] = {low[6], low[7], high[0], high[1]};
+    for (int c = 0; c < count; c++) feature_gradient[(long)i * stride + first + c] = f[c];
+  }
+}
+
+}  // namespace twinloop
+"""
