@@ -26,6 +26,17 @@ class Tiny(Miniature):
     """A project of the real stages."""
 
 
+COMPILE = """
+import importlib, pathlib
+for path in sorted(pathlib.Path("twinloop").rglob("*.py")):
+    if "import warp as wp" in path.read_text():
+        importlib.import_module(".".join(path.with_suffix("").parts))
+import warp
+warp.load_module("twinloop", device="cpu", recursive=True)
+"""
+"""Compiles every Warp kernel into the machine's cache."""
+
+
 @dataclass(frozen=True)
 class Built:
     """The built project and the run that built it."""
@@ -45,6 +56,11 @@ def link_data(source: str, target: str) -> str:
         os.link(source, target)
         return target
     return str(shutil.copy2(source, target))
+
+
+def compile_kernels(project: Miniature) -> None:
+    """Compile the kernels once, on a new machine: else two objects would, both at the same time."""
+    project.run("python", "-c", COMPILE)
 
 
 def create(root: Path, objects: dict[str, dict[str, Any]]) -> Tiny:

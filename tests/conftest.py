@@ -57,4 +57,5 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> chain.Built:
     """Two tiny objects that differ in one value, built in two processes at once."""
     root = tmp_path_factory.mktemp("chain") / "project"
     project = chain.create(root, {"tiny": {}, "other": {"friction": 0.42}})
+    chain.compile_kernels(project)
     return chain.Built(project, run_all(root, spread=threads(2)))
