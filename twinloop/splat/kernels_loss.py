@@ -96,41 +96,41 @@ def loss_band(
 
 
 @wp.func_native(
-    "twinloop_adam::range(first, last, (float*)value, (const float*)gradient, (float*)m, "
-    "(float*)v, (const float*)factor, period, b1, b2, step, root, eps);"
+    "twinloop_adam::step((const twinloop_adam::Row*)rows, (const float*)steps, count, part, parts, "
+    "b1, b2, c1, c2, root, eps);"
 )
-def _adam_range(
-    first: wp.int64,
-    last: wp.int64,
-    value: wp.uint64,
-    gradient: wp.uint64,
-    m: wp.uint64,
-    v: wp.uint64,
-    factor: wp.uint64,
-    period: int,
+def _adam_step(
+    part: int,
+    parts: int,
+    rows: wp.uint64,
+    steps: wp.uint64,
+    count: int,
     b1: float,
     b2: float,
-    step: float,
+    c1: float,
+    c2: float,
     root: float,
     eps: float,
 ): ...
 
 
 @wp.kernel(enable_backward=False)
-def adam_range(
-    first: wp.int64,
-    last: wp.int64,
-    value: wp.uint64,
-    gradient: wp.uint64,
-    m: wp.uint64,
-    v: wp.uint64,
-    factor: wp.uint64,
-    period: int,
+def adam_step(
+    part: int,
+    parts: int,
+    rows: wp.uint64,
+    steps: wp.uint64,
+    count: int,
     b1: float,
     b2: float,
-    step: float,
+    c1: float,
+    c2: float,
     root: float,
     eps: float,
 ):
-    """One Adam step of elements first to last; one launch of size one."""
-    _adam_range(first, last, value, gradient, m, v, factor, period, b1, b2, step, root, eps)
+    """One Adam step of a share of several tensors; one launch of size one.
+
+    `rows`: (count, 7) int64, addresses of value, gradient, moments, factors, then the factors'
+    period in vectors and the number of elements; `steps`: (count,) float32.
+    """
+    _adam_step(part, parts, rows, steps, count, b1, b2, c1, c2, root, eps)

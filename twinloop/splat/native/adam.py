@@ -16,13 +16,22 @@ namespace twinloop_adam {
 typedef float V __attribute__((vector_size(64)));
 typedef float VU __attribute__((vector_size(64), aligned(4)));
 
-// Elements [first, last), `first` a multiple of 16 * period; factor has 16 * period floats.
-static void range(long first, long last, float* value, const float* gradient, float* m, float* v,
-                  const float* factor, int period, float b1, float b2, float step, float root,
-                  float eps) {
-  const float c1 = 1.0f - b1, c2 = 1.0f - b2;
+struct Row {  // one tensor; factor has 16 * period floats
+  float *value;
+  const float* gradient;
+  float *m, *v;
+  const float* factor;
+  long long period, count;
+};
+
+// Elements [first, last), `first` a multiple of 16 * period.
+static void range(long long first, long long last, const Row& row, float b1, float b2, float c1,
+                  float c2, float step, float root, float eps) {
+  float *value = row.value, *m = row.m, *v = row.v;
+  const float *gradient = row.gradient, *factor = row.factor;
+  const int period = (int)row.period;
   int phase = 0;
-  long i = first;
+  long long i = first;
   for (; i + 16 <= last; i += 16) {
     const V g = *(const VU*)(gradient + i);
     const V mi = b1 * *(const VU*)(m + i) + c1 * g;
@@ -34,12 +43,24 @@ static void range(long first, long last, float* value, const float* gradient, fl
         *(const VU*)(value + i) - s * mi / (__builtin_elementwise_sqrt(vi) * root + eps);
     if (++phase == period) phase = 0;
   }
-  for (const long start = i; i < last; i++) {
+  for (const long long start = i; i < last; i++) {
     const float g = gradient[i];
     m[i] = b1 * m[i] + c1 * g;
     v[i] = b2 * v[i] + c2 * g * g;
     const float s = step * factor[16 * phase + (i - start)];
     value[i] -= s * m[i] / (__builtin_sqrtf(v[i]) * root + eps);
+  }
+}
+
+// The `part`-th of `parts` shares of each tensor, cut where the factors start anew.
+static void step(const Row* rows, const float* steps, int count, int part, int parts, float b1,
+                 float b2, float c1, float c2, float root, float eps) {
+  for (int r = 0; r < count; r++) {
+    const long long whole = 16 * rows[r].period, n = rows[r].count;
+    const long long blocks = (n + whole - 1) / whole;
+    const long long first = blocks * part / parts * whole;
+    const long long last = blocks * (part + 1) / parts * whole;
+    range(first, last < n ? last : n, rows[r], b1, b2, c1, c2, steps[r], root, eps);
   }
 }
 
