@@ -10,6 +10,7 @@ from stages.reconstruct.params import Params
 from twinloop.errors import InputError
 from twinloop.geometry import se3
 from twinloop.geometry.convex import convex_parts
+from twinloop.geometry.decimate import decimate
 from twinloop.geometry.mesh import mass_properties
 from twinloop.splat.color import vertex_colors
 from twinloop.splat.gaussians import on_surface
@@ -17,7 +18,7 @@ from twinloop.splat.hull import hull_mesh
 from twinloop.splat.mend import mend_masks
 from twinloop.splat.quality import compare
 from twinloop.splat.refine import RefineSettings, refine
-from twinloop.splat.surface import decimate, smooth
+from twinloop.splat.surface import smooth
 from twinloop.splat.train import TrainSettings, train
 from twinloop.splat.views import Views
 
@@ -36,7 +37,7 @@ def run(inputs: Inputs, params: Params) -> dict[str, xr.Dataset]:
         )
         vertices = refine(vertices, faces, views, refining, params.table_height)
         vertices = smooth(vertices, faces, params.smoothing // 2, params.table_height, cell)
-    vertices, faces = decimate(vertices, faces, params.faces)
+    vertices, faces, _ = decimate(vertices, faces, params.faces)
     views = mend_masks(vertices, faces, views)
     T_world_object = np.eye(4)
     T_world_object[:3, 3] = mass_properties(vertices, faces).centroid
@@ -44,13 +45,13 @@ def run(inputs: Inputs, params: Params) -> dict[str, xr.Dataset]:
     views = views.moved(T_world_object)
     colors = vertex_colors(vertices, faces, views)
     parts = convex_parts(
-        *decimate(vertices, faces, params.part_faces),
+        *decimate(vertices, faces, params.part_faces)[:2],
         concavity=params.concavity,
         nearly_convex=params.nearly_convex,
         most_parts=params.most_parts,
         most_vertices=params.part_vertices,
         seed=params.seed,
-    )
+    ).parts
     start = on_surface(vertices, faces, colors, params.gaussians, params.sh_degree, params.seed)
     settings = TrainSettings(
         iterations=params.iterations,

@@ -1,8 +1,7 @@
-"""Closed triangle meshes from fields, cleaned, smoothed and thinned out."""
+"""Closed triangle meshes from fields, cleaned and smoothed."""
 
 from __future__ import annotations
 
-import fast_simplification
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
@@ -82,27 +81,6 @@ def smooth(
         if base is not None:
             out[base, 2] = vertices[base, 2]
     return out
-
-
-def decimate(vertices: Float, faces: Faces, target: int) -> tuple[Float, Faces]:
-    """Quadric decimation to about `target` faces that stays closed.
-
-    Collapsing edges can pinch a surface; then it is tried again more gently and with more faces,
-    and as the last resort the mesh comes back whole.
-    """
-    if len(faces) <= target:
-        return vertices, faces
-    for aggression, share in ((7, 1.0), (5, 1.0), (3, 1.0), (7, 1.3), (5, 1.7), (3, 2.5), (3, 4.0)):
-        count = int(target * share)
-        if count >= len(faces):
-            break
-        points, triangles = fast_simplification.simplify(
-            vertices.astype(np.float32), faces, target_count=count, agg=aggression
-        )
-        out = largest_piece(points.astype(np.float64), triangles.astype(np.int32))
-        if is_watertight(out[1]):
-            return out
-    return vertices, faces
 
 
 def is_watertight(faces: Faces) -> bool:
