@@ -10,6 +10,7 @@ import typer
 
 from twinloop.cli import board, build, hand_eye, look, machine, share
 from twinloop.cli.project import own_version
+from twinloop.cli.splat import splat
 from twinloop.errors import TwinloopError
 
 EPILOG = """
@@ -75,6 +76,7 @@ app.command(rich_help_panel=RESULTS)(share.report)
 app.command(rich_help_panel=RESULTS)(share.export)
 app.command(rich_help_panel=RESULTS)(look.validate)
 app.command(rich_help_panel=RESULTS)(build.push)
+app.add_typer(splat, rich_help_panel=RESULTS)
 app.command(rich_help_panel=MACHINE)(build.status)
 app.command(rich_help_panel=MACHINE)(build.check)
 app.command(rich_help_panel=MACHINE)(machine.doctor)

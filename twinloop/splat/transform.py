@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,7 +14,7 @@ from twinloop.splat import harmonics
 from twinloop.splat.gaussians import Gaussians
 from twinloop.splat.surfels import Surfels
 
-Splats = TypeVar("Splats", Gaussians, Surfels)
+Splats = TypeVar("Splats", bound=Gaussians | Surfels)
 
 
 def transformed(splats: Splats, T_new_old: ArrayLike, scale: float = 1.0) -> Splats:
@@ -31,7 +31,7 @@ def transformed(splats: Splats, T_new_old: ArrayLike, scale: float = 1.0) -> Spl
     if not 0 < scale < np.inf:
         raise InputError(f"scale is {scale}, expected a positive number such as 0.001 (mm to m)")
     R, t = T[:3, :3], T[:3, 3]
-    changes: dict[str, np.ndarray] = {}
+    changes: dict[str, Any] = {}
     if scale != 1:
         changes["scales"] = (splats.scales.astype(np.float64) * scale).astype(np.float32)
     if scale != 1 or not np.array_equal(T, np.eye(4)):

@@ -1,0 +1,106 @@
+"""Replay: Gaussians follow the pose of a body, simulated or tracked, and are filmed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from twinloop.capture.files import write_whole
+from twinloop.errors import InputError
+from twinloop.film import write_video
+from twinloop.geometry import quaternion, se3
+from twinloop.splat.cameras import Camera
+from twinloop.splat.render import Layer, RenderedView, render
+from twinloop.splat.scene import Splats, SplatScene, merge
+
+Float = NDArray[np.float64]
+
+
+def poses_at(times: ArrayLike, knots: ArrayLike, poses: ArrayLike) -> Float:
+    """Poses (t, 4, 4) at `times` (t,) s of a motion given by `poses` (k, 4, 4) at `knots` (k,) s.
+
+    Positions are interpolated linearly and rotations along the shortest arc; outside the knots the
+    body stays where it was first or last.
+
+    Raises:
+        InputError: Knots that do not increase, or shapes that do not fit.
+    """
+    times, knots = np.asarray(times, np.float64), np.asarray(knots, np.float64)
+    poses = np.asarray(poses, np.float64)
+    if poses.shape != (len(knots), 4, 4) or len(knots) == 0 or not np.isfinite(poses).all():
+        raise InputError(
+            f"replay: {len(knots)} times with poses of shape {poses.shape}, expected finite "
+            "(k, 4, 4) for k times"
+        )
+    if (np.diff(knots) <= 0).any():
+        raise InputError("replay: the times of the poses do not increase; sort them")
+    position, turn = se3.to_position_quaternion(poses)
+    along = np.stack([np.interp(times, knots, position[:, i]) for i in range(3)], axis=1)
+    return se3.from_position_quaternion(along, quaternion.slerp(times, knots, turn))
+
+
+def replay(
+    body: Splats,
+    T_world_body: ArrayLike,
+    camera: Camera,
+    *,
+    surroundings: Splats | SplatScene | None = None,
+    background: tuple[float, float, float] = (0.0, 0.0, 0.0),
+    layers: Collection[Layer] = (),
+    device: str = "cpu",
+) -> Iterator[RenderedView]:
+    """Render `body` at each pose of a motion, among `surroundings` that stay.
+
+    Args:
+        body: Splats in the body's frame.
+        T_world_body: Poses (t, 4, 4), m: of a simulation, of a track, or from `poses_at`.
+        camera: From where.
+        surroundings: Splats in the world's frame, such as the table. The body is the last part.
+        background: Colour behind everything, 0..1.
+        layers: See `render`.
+        device: See `render`.
+    """
+    poses = np.asarray(T_world_body, np.float64)
+    if poses.ndim != 3:
+        raise InputError(f"replay: poses have shape {poses.shape}, expected (t, 4, 4)")
+    around = [] if surroundings is None else [(surroundings, np.eye(4), "surroundings")]
+    for pose in poses:
+        scene = merge([*around, (body, pose, "body")])
+        yield render(scene, camera, layers=layers, background=background, device=device)
+
+
+def write_film(
+    path: Path, views: Iterable[RenderedView], rate: float, times: Iterable[float] | None = None
+) -> int:
+    """Write views as an mp4, whole or not at all; the same bytes for the same views.
+
+    Args:
+        path: File to write.
+        views: Of one size; an odd last row or column is left out, as the codec wants even ones.
+        rate: Pictures a second.
+        times: Presentation times, s, increasing; at `rate` from 0 on if not given.
+
+    Returns:
+        The number of pictures.
+
+    Raises:
+        InputError: Views of different sizes or none, or times that do not increase.
+    """
+    if not 0 < rate <= 1000:
+        raise InputError(f"{path}: {rate} pictures a second, expected more than 0, at most 1000")
+    pictures = [_even(view.picture()) for view in views]
+    if not pictures:
+        raise InputError(f"{path}: there are no views to film")
+    stamps = np.arange(len(pictures)) / rate if times is None else np.asarray(list(times))
+    if len(stamps) != len(pictures):
+        raise InputError(f"{path}: {len(pictures)} views but {len(stamps)} times")
+    write_whole(path, lambda fresh: write_video(fresh, pictures, stamps.tolist(), rate=rate))
+    return len(pictures)
+
+
+def _even(picture: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    height, width = picture.shape[:2]
+    return picture[: height - height % 2, : width - width % 2]
