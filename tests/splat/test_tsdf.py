@@ -85,7 +85,7 @@ def test_cosine_at_a_depth_edge_is_of_the_surface_it_lies_on() -> None:
 def test_sphere_from_exact_depth_is_unbiased() -> None:
     """True depth of a sphere, 1.7 mm a pixel, gives its radius to 0.03 mm and its normals."""
     views, shapes, depth = depth_views(ball())
-    field = fuse(views, shapes, depth, FusionSettings(cell=1.0))
+    field = fuse(views, shapes, depth, FusionSettings(cell=1.0)).field()
     vertices, faces = field.mesh()
     offset = vertices - [0.01, -0.02, 0.2]
     radius = np.linalg.norm(offset, axis=1)
@@ -99,7 +99,7 @@ def test_sphere_from_exact_depth_is_unbiased() -> None:
 def test_field_is_metric_near_the_surface() -> None:
     """Half a reach in front of and behind a sphere the field is the distance, to 4 %."""
     views, shapes, depth = depth_views(ball())
-    field = fuse(views, shapes, depth, FusionSettings(cell=1.0, slack=2.0))
+    field = fuse(views, shapes, depth, FusionSettings(cell=1.0, slack=2.0)).field()
     points = np.stack(np.indices(field.value.shape), axis=-1) * field.step + field.origin
     exact = 0.04 - np.linalg.norm(points - [0.01, -0.02, 0.2], axis=-1)
     near = np.abs(exact) < 1.2e-3
@@ -116,7 +116,7 @@ def test_a_dent_that_no_outline_shows_is_found() -> None:
     )
     assert lathe.volume < 0.9 * outer.volume
     views, shapes, depth = depth_views(lathe, elevations=(-30.0, 25.0, 55.0))
-    vertices, _ = fuse(views, shapes, depth, FusionSettings(cell=1.0)).mesh()
+    vertices, _ = fuse(views, shapes, depth, FusionSettings(cell=1.0)).field().mesh()
     inner = vertices[(np.hypot(*vertices.T[:2]) < 0.025) & (vertices[:, 2] > -0.01)]
     assert len(inner) > 300
     assert np.abs(inner[:, 2]).mean() < 1e-4
@@ -127,7 +127,7 @@ def test_a_dent_that_no_outline_shows_is_found() -> None:
 def test_the_unseen_underside_is_closed_by_the_table() -> None:
     """Seen from above only, a ball is closed flat at the table's height, and watertight."""
     views, shapes, depth = depth_views(ball(0.04, (0.0, 0.0, 0.03)), elevations=(20.0, 45.0, 70.0))
-    field = fuse(views, shapes, depth, FusionSettings(cell=1.0, table=0.0))
+    field = fuse(views, shapes, depth, FusionSettings(cell=1.0, table=0.0)).field()
     vertices, faces = field.mesh()
     assert is_watertight(faces)
     assert vertices[:, 2].min() == pytest.approx(0.0, abs=2e-5)
@@ -141,7 +141,7 @@ def test_threads_do_not_change_a_byte(monkeypatch: pytest.MonkeyPatch) -> None:
     fields = []
     for threads in ("1", "2", "3"):
         monkeypatch.setenv("TWINLOOP_THREADS", threads)
-        fields.append(fuse(views, shapes, depth, FusionSettings(cell=1.5)).value.tobytes())
+        fields.append(fuse(views, shapes, depth, FusionSettings(cell=1.5)).field().value.tobytes())
     assert fields[0] == fields[1] == fields[2]
 
 
@@ -150,7 +150,7 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("twinloop.splat.tsdf.MOST_CELLS", 20_000)
     views, shapes, depth = depth_views(ball(), count=3)
     field = fuse(views, shapes, depth, FusionSettings(cell=0.02))
-    assert field.value.size < 40_000
+    assert field.surface.size < 40_000
 
 
 def test_bad_depth_is_named() -> None:

@@ -25,8 +25,8 @@ from twinloop.splat.tsdf_kernel import fuse_depth
 from twinloop.splat.views import Float, Float32, Views
 from twinloop.threads import each
 
-MOST_CELLS = 24_000_000
-"""Most grid points; a field of them takes 96 MB."""
+MOST_CELLS = 16_000_000
+"""Most grid points; the fields of a fusion take 64 MB each."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +77,29 @@ class Field:
         return np.asarray(gradient / np.maximum(length, 1e-20))
 
 
+@dataclass(frozen=True)
+class Fusion:
+    """What depths say and what outlines say, apart; distances in m, positive inside."""
+
+    surface: Float32
+    hull: Float32
+    origin: Float
+    step: float
+    pixel: float
+    """Size (m) of the pictures' pixels at the object."""
+    settings: FusionSettings
+
+    def field(self, offset: float = 0.0) -> Field:
+        """Both together, the depths' surface moved outward by `offset` (m) first."""
+        slack = self.settings.slack * self.pixel
+        value = np.minimum(self.surface + np.float32(offset), self.hull + np.float32(slack))
+        table = self.settings.table
+        if table is not None:
+            heights = self.origin[2] + self.step * np.arange(value.shape[2]) - table
+            value = np.minimum(value, heights.astype(np.float32))
+        return Field(value, self.origin, self.step)
+
+
 def depth_cosines(depth: Float32, intrinsics: Float) -> Float32:
     """Cosine (y, x) of the angle between a depth picture's surface and its rays, 0 where unknown.
 
@@ -121,8 +144,8 @@ def fuse(
     shapes: Silhouettes,
     depth: Float32,
     settings: FusionSettings | None = None,
-) -> Field:
-    """Fuse depth pictures into a field around the object.
+) -> Fusion:
+    """Fuse depth pictures around the object.
 
     Args:
         views: Cameras, world frame.
@@ -151,7 +174,7 @@ def fuse(
     step = max(step, float(np.cbrt(np.prod(high - low) / MOST_CELLS)))
     count = np.ceil((high - low) / step).astype(int) + 1
     reach = max(settings.reach * pixel, 3 * step)
-    value = np.zeros(tuple(count), np.float32)
+    surface, hull = np.zeros((2, *count), np.float32)
     inverse = np.where(depth > 0, 1 / np.maximum(depth, 1e-9), 0).astype(np.float32)
     cosine = np.empty_like(inverse)
     for v in range(len(views)):
@@ -167,7 +190,6 @@ def fuse(
         float(step),
         reach,
         settings.slope,
-        settings.slack,
         array(shapes.distance, wp.float32),
         array(inverse, wp.float32),
         array(cosine, wp.float32),
@@ -176,7 +198,8 @@ def fuse(
         array(views.T_camera_world[:, :3, :3], wp.mat33),
         array(views.T_camera_world[:, :3, 3], wp.vec3),
         settings.tolerate,
-        wp.array(value, dtype=wp.float32, device="cpu", copy=False),
+        wp.array(surface, dtype=wp.float32, device="cpu", copy=False),
+        wp.array(hull, dtype=wp.float32, device="cpu", copy=False),
     ]
     wp.load_module(fuse_depth.module, device="cpu")  # once, and not from several threads
 
@@ -186,10 +209,7 @@ def fuse(
         wp.launch(fuse_depth, dim=dim, inputs=[first, *inputs], device="cpu")
 
     each(slices, -(-int(count[0]) // _SLICES))
-    if settings.table is not None:
-        heights = low[2] + step * np.arange(count[2]) - settings.table
-        value = np.minimum(value, heights.astype(np.float32))
-    return Field(value, low, float(step))
+    return Fusion(surface, hull, low, float(step), pixel, settings)
 
 
 _SLICES = 8

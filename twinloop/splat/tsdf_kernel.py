@@ -15,7 +15,6 @@ def fuse_depth(
     step: float,
     reach: float,
     slope: float,
-    slack: float,
     outline: wp.array3d(dtype=wp.float32),
     inverse: wp.array3d(dtype=wp.float32),
     cosine: wp.array3d(dtype=wp.float32),
@@ -24,9 +23,13 @@ def fuse_depth(
     rotation: wp.array(dtype=wp.mat33),
     translation: wp.array(dtype=wp.vec3),
     tolerate: int,
-    field: wp.array3d(dtype=wp.float32),
+    surface: wp.array3d(dtype=wp.float32),
+    hull: wp.array3d(dtype=wp.float32),
 ):
-    """Distance to the surface (m, positive inside) at grid points, slices `first` and after."""
+    """Distances (m, positive inside) at grid points, slices `first` and after.
+
+    `surface` gets that to the surface of the depths, `hull` that to the hull of the outlines.
+    """
     i, j, k = wp.tid()
     i += first
     point = origin + step * wp.vec3(float(i), float(j), float(k))
@@ -51,7 +54,7 @@ def fuse_depth(
             cy = wp.clamp(y, 0.0, last_y)
             out = bilinear(outline, v, cx, cy)
             out -= wp.sqrt((x - cx) * (x - cx) + (y - cy) * (y - cy))
-            out = 2.0 * (out + slack) * p[2] / (f[0] + f[1])
+            out = 2.0 * out * p[2] / (f[0] + f[1])
             if out < low0:
                 low2 = low1
                 low1 = low0
@@ -89,15 +92,16 @@ def fuse_depth(
                         total -= 0.1 * reach
                         weight += 0.1
         v += 1
-    hull = low0
+    bound = low0
     if tolerate == 1:
-        hull = low1
+        bound = low1
     if tolerate == 2:
-        hull = low2
+        bound = low2
     if 2 * shown < views and low0 > -4.0 * step:
-        hull = -reach
+        bound = -reach
     value = reach
     # What no camera reached lies behind the surface: inside, as far as the outlines allow.
     if weight > 1.0e-3:
         value = total / weight
-    field[i, j, k] = wp.max(wp.min(value, hull), -4.0 * step)
+    surface[i, j, k] = value
+    hull[i, j, k] = wp.max(bound, -4.0 * step)
