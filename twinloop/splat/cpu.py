@@ -24,10 +24,12 @@ Render = Callable[..., tuple[Tensor, Tensor, dict[str, Tensor]]]
 
 
 def renderer() -> Render:
-    """Return `render`, its kernels compiled and loaded before several threads want them."""
-    native(kernels_project)
-    native(kernels)
-    return render
+    """Return `render`, its kernels compiled and loaded, or where that cannot be torch's."""
+    if native(kernels_project) and native(kernels):
+        return render
+    from twinloop.splat import fallback
+
+    return fallback.render
 
 
 def render(

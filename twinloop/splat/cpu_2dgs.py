@@ -17,6 +17,7 @@ import warp as wp
 from torch import Tensor
 
 from twinloop.splat import kernels_2dgs as kernels
+from twinloop.splat.backend import native
 from twinloop.splat.native.simd import TILE
 from twinloop.splat.native.surfels import FEATURES, FLAT, GRADIENT, RECORD
 from twinloop.threads import each, worker_count
@@ -69,6 +70,15 @@ def _launch(kernel: Any, size: int, *inputs: Any) -> None:
     wp.launch(kernel, dim=size, inputs=inputs, device="cpu")
 
 
+def renderer() -> Callable[..., tuple[Tensor, ...]]:
+    """Return `Rasterize.apply`, kernels compiled and loaded, or where that cannot be torch's."""
+    if native(kernels):
+        return Rasterize.apply  # type: ignore[no-any-return]
+    from twinloop.splat import fallback_2dgs
+
+    return fallback_2dgs.rasterize
+
+
 class Rasterize(torch.autograd.Function):
     """One camera's picture of surfels.
 
@@ -95,7 +105,6 @@ class Rasterize(torch.autograd.Function):
         camera: Camera,
     ) -> tuple[Tensor, ...]:
         """Project, sort, bin into tiles and composite front to back."""
-        wp.load_module(kernels, device="cpu")  # compiling is not for several threads at once
         ctx.set_materialize_grads(False)
         ctx.camera = camera
         inputs = [t.detach().contiguous() for t in (means, quats, scales, opacities, colors)]

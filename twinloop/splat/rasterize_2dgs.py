@@ -126,7 +126,7 @@ def rasterization_2dgs(
             depth_mode=depth_mode,
         )
         return rendered
-    from twinloop.splat.cpu_2dgs import Camera, Rasterize
+    from twinloop.splat.cpu_2dgs import Camera, renderer
 
     colour = "RGB" in render_mode
     has_depth = "D" in render_mode.replace("RGB", "")
@@ -148,6 +148,7 @@ def rasterization_2dgs(
     shared = colors.ndim == (2 if sh_degree is None else 3)
     channels = (colors.shape[-1] if colour else 0) + int(has_depth)
     screen = torch.zeros(len(viewmats), len(means), 2, requires_grad=True)
+    draw = renderer()
     views = []
     for c in range(len(viewmats)):
         background = means.new_zeros(channels)
@@ -155,7 +156,7 @@ def rasterization_2dgs(
             missing = channels - backgrounds.shape[-1]
             background = torch.nn.functional.pad(backgrounds[c], (0, missing))
         views.append(
-            Rasterize.apply(  # type: ignore[no-untyped-call]
+            draw(
                 means,
                 quats,
                 scales,
