@@ -8,6 +8,11 @@ import numpy as np
 
 from twinloop.export.properties import Properties
 
+SOLREF, SOLIMP = "0.005 1", "0.95 0.99 0.0005"
+"""How stiff contacts with the object are: a time constant of 5 ms, critically damped. A resting
+object then lies microns deep in the table whatever its mass (MuJoCo's defaults: 0.1 mm). MuJoCo
+wants the time constant to be at least two steps: raise it where a step is longer than 2.5 ms."""
+
 
 def object_mjcf(name: str, parts: int, properties: Properties, rest_height: float) -> str:
     """Return MJCF of the object alone, for `<include>` or `MjSpec.attach`.
@@ -63,6 +68,8 @@ def object_mjcf(name: str, parts: int, properties: Properties, rest_height: floa
             condim="4",
             priority="1",
             friction=_text([properties.friction, 0.005, 0.0001]),
+            solref=SOLREF,
+            solimp=SOLIMP,
         )
     return _pretty(root)
 
