@@ -116,11 +116,10 @@ class _Rasterize(torch.autograd.Function):
         cameras = torch.zeros_like(viewmats) if ctx.needs_input_grad[5] else None
         means2d = torch.zeros(len(viewmats), len(means), 2)
         for c, view in enumerate(ctx.views):
-            geometry = view.backward(
+            means2d[c] = view.backward(
                 image_gradient[c].contiguous(),
                 alpha_gradient[c].contiguous(),
                 [*gradients[:4], gradients[4][c % len(colors)]],
                 None if cameras is None else cameras[c],
             )
-            means2d[c] = geometry[:, :2]
         return (*gradients, cameras, means2d, None)

@@ -7,6 +7,7 @@ Gaussian. No result depends on how ranges and tiles are split over threads.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from twinloop.errors import InputError
 from twinloop.splat import kernels, kernels_project
-from twinloop.splat.native.gaussians import CHANNELS, GEOMETRY, RECORD, SUMS
+from twinloop.splat.native.gaussians import CHANNELS, FIELDS, GEOMETRY, RECORD, SUMS
 from twinloop.splat.native.simd import TILE
 from twinloop.threads import each, worker_count
 
@@ -163,108 +164,112 @@ class View:
         self.image = torch.empty(s.height, s.width, self.channels)
         self.transmittance = torch.empty(s.height, s.width)
         self.used = torch.empty(self.entries, dtype=torch.int32)
-        tiles = len(self.start) - 1
-        for first in range(0, self.channels, CHANNELS):
-            self._pack_features(first)
-            arguments = [*self._tile_arguments(first), _wrap(self.used, wp.int32)]
-            slices = min(worker_count(), tiles)
-
-            def composite(i: int, slices: int = slices, arguments: list[Any] = arguments) -> None:
-                wp.launch(
-                    kernels.forward,
-                    dim=-(-tiles // slices),
-                    inputs=[i, slices, *arguments],
-                    device="cpu",
-                )
-
-            each(composite, slices)
+        self.composite()
         return self.image, self.transmittance
 
-    def _tile_arguments(self, first: int) -> list[Any]:
-        return [
-            self.settings.width,
-            self.settings.height,
-            self.channels,
-            first,
-            min(CHANNELS, self.channels - first),
-            _wrap(self.start, wp.int32),
-            _wrap(self.list, wp.int32),
-            _wrap(self.records),
-            _wrap(self.image),
-            _wrap(self.transmittance),
-        ]
+    def _table(self, first: int = 0, **more: Tensor) -> array[int]:
+        """The native code's `View` of this one, for the channels from `first` on."""
+        s = self.settings
+        numbers = {
+            "count": self.n,
+            "width": s.width,
+            "height": s.height,
+            "channels": self.channels,
+            "first": first,
+            "part": min(CHANNELS, self.channels - first),
+            "stride": self.features.shape[1],
+            "capacity": len(self.list),
+        }
+        for name in FIELDS[FIELDS.index("geometry") :]:
+            tensor = more[name] if name in more else getattr(self, name, None)
+            if tensor is not None:
+                if not tensor.is_contiguous():
+                    raise ValueError(f"{name} must be contiguous for the native code")
+                numbers[name] = tensor.data_ptr()
+        return array("q", [numbers.get(name, 0) for name in FIELDS])
 
     def _sort(self) -> None:
         """Depth order, packed records and the lists of the tiles."""
         s, n = self.settings, self.n
-        tiles = -(-s.width // TILE) * -(-s.height // TILE)
+        self.tiles = -(-s.width // TILE) * -(-s.height // TILE)
         scratch = torch.empty(3 * n, dtype=torch.int32)
         self.order, self.rank = torch.empty(2, n, dtype=torch.int32)
         self.radii = torch.zeros(n, 2, dtype=torch.int32)
         self.records = torch.empty(n, RECORD)
-        self.start = torch.empty(tiles + 1, dtype=torch.int32)
+        self.start = torch.empty(self.tiles + 1, dtype=torch.int32)
         self.begin = torch.empty(n + 1, dtype=torch.int32)
-        totals = torch.zeros(2, dtype=torch.int32)
-        capacity, repeat = 6 * n + 1024, 0
+        self.totals = torch.zeros(2, dtype=torch.int32)
+        capacity, again = 6 * n + 1024, 0
         while True:
-            self.place, self.list = torch.empty(2, capacity, dtype=torch.int32)
+            self.place, self.list, self.row = torch.empty(3, capacity, dtype=torch.int32)
+            table = self._table(scratch=scratch)
             wp.launch(
                 kernels.pack_and_bin,
                 dim=1,
-                inputs=[
-                    repeat,
-                    n,
-                    _wrap(self.geometry),
-                    _wrap(self.depths),
-                    _wrap(self.features),
-                    self.features.shape[1],
-                    self.channels,
-                    s.width,
-                    s.height,
-                    s.radius_clip,
-                    capacity,
-                    _wrap(scratch, wp.int32),
-                    _wrap(self.order, wp.int32),
-                    _wrap(self.rank, wp.int32),
-                    _wrap(self.radii, wp.int32),
-                    _wrap(self.records),
-                    _wrap(self.start, wp.int32),
-                    _wrap(self.begin, wp.int32),
-                    _wrap(self.place, wp.int32),
-                    _wrap(self.list, wp.int32),
-                    _wrap(totals, wp.int32),
-                ],
+                inputs=[table.buffer_info()[0], again, s.radius_clip],
                 device="cpu",
             )
-            self.visible, self.entries = totals.tolist()
+            visible, self.entries = self.totals.tolist()
             if 0 <= self.entries <= capacity:
                 return
             if not 0 <= self.entries <= MOST_ENTRIES:
                 raise InputError(
-                    f"rasterization: {self.visible} visible Gaussians fill more than "
+                    f"rasterization: {visible} visible Gaussians fill more than "
                     f"{MOST_ENTRIES} (Gaussian, tile) pairs of a {s.width} x {s.height} image; "
                     "expected Gaussians small in the image: check their scales and the camera's "
                     "distance (m), or render a smaller image"
                 )
-            capacity, repeat = self.entries, 1
+            capacity, again = self.entries, 1
 
-    def _pack_features(self, first: int) -> None:
-        if self.channels <= CHANNELS:
-            return  # in the records from `_sort` on
-        wp.launch(
-            kernels.pack_features,
-            dim=1,
-            inputs=[
-                self.visible,
-                _wrap(self.order, wp.int32),
-                _wrap(self.features),
-                self.features.shape[1],
+    def _over_tiles(self, kernel: Any, table: array[int]) -> None:
+        address = table.buffer_info()[0]
+        if self.channels > CHANNELS:  # else they are in the records from `_sort` on
+            wp.launch(kernels.pack_features, dim=1, inputs=[address], device="cpu")
+        slices = min(worker_count(), self.tiles)
+
+        def part(i: int) -> None:
+            wp.launch(
+                kernel,
+                dim=-(-self.tiles // slices),
+                inputs=[address, i, slices, self.tiles],
+                device="cpu",
+            )
+
+        each(part, slices)
+
+    def composite(self) -> None:
+        """Composite the sorted Gaussians into the image and its transmittance."""
+        for first in range(0, self.channels, CHANNELS):
+            self._over_tiles(kernels.forward, self._table(first))
+
+    def composite_backward(
+        self, image_gradient: Tensor, alpha_gradient: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Gradients of the geometry (n, 6) and of the features, by those of image and alpha."""
+        geometry = torch.zeros(self.n, GEOMETRY)
+        features = torch.empty_like(self.features)
+        if self.channels < features.shape[1]:
+            features.zero_()
+        rows = torch.empty(self.entries, SUMS)
+        for first in range(0, self.channels, CHANNELS):
+            table = self._table(
                 first,
-                min(CHANNELS, self.channels - first),
-                _wrap(self.records),
-            ],
-            device="cpu",
-        )
+                image_gradient=image_gradient,
+                alpha_gradient=alpha_gradient,
+                rows=rows,
+                geometry_gradient=geometry,
+                feature_gradient=features,
+            )
+            self._over_tiles(kernels.backward, table)
+            address = table.buffer_info()[0]
+
+            def gather(first: int, count: int, address: int = address) -> None:
+                wp.launch(
+                    kernels.gather, dim=1, inputs=[address, first, first + count], device="cpu"
+                )
+
+            self._ranges(gather)
+        return geometry, features
 
     def backward(
         self,
@@ -273,55 +278,8 @@ class View:
         gradients: list[Tensor],
         camera_gradient: Tensor | None,
     ) -> Tensor:
-        """Add to the gradients of the inputs; return that of the geometry (n, 6)."""
-        n = self.n
-        tiles = len(self.start) - 1
-        geometry = torch.zeros(n, GEOMETRY)
-        features = torch.empty_like(self.features)
-        if self.channels < features.shape[1]:
-            features.zero_()
-        rows = torch.empty(self.entries, SUMS)
-        for first in range(0, self.channels, CHANNELS):
-            self._pack_features(first)
-            count = min(CHANNELS, self.channels - first)
-            arguments = [
-                *self._tile_arguments(first),
-                _wrap(self.used, wp.int32),
-                _wrap(image_gradient),
-                _wrap(alpha_gradient),
-                _wrap(rows),
-            ]
-            slices = min(worker_count(), tiles)
-
-            def composite(i: int, slices: int = slices, arguments: list[Any] = arguments) -> None:
-                wp.launch(
-                    kernels.backward,
-                    dim=-(-tiles // slices),
-                    inputs=[i, slices, *arguments],
-                    device="cpu",
-                )
-
-            each(composite, slices)
-            gathered = [
-                _wrap(self.geometry),
-                _wrap(self.rank, wp.int32),
-                _wrap(self.begin, wp.int32),
-                _wrap(self.place, wp.int32),
-                _wrap(self.used, wp.int32),
-                _wrap(rows),
-                features.shape[1],
-                first,
-                count,
-                _wrap(geometry),
-                _wrap(features),
-            ]
-
-            def gather(first: int, count: int, gathered: list[Any] = gathered) -> None:
-                wp.launch(
-                    kernels.gather, dim=1, inputs=[first, first + count, *gathered], device="cpu"
-                )
-
-            self._ranges(gather)
+        """Add to the gradients of the inputs; return that of the image positions (n, 2)."""
+        geometry, features = self.composite_backward(image_gradient, alpha_gradient)
         means2d = geometry[:, :2].clone()  # Warp's adjoint clears what it has used
         self._project_backward(geometry, features, gradients, camera_gradient)
         return means2d

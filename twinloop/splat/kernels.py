@@ -2,6 +2,7 @@
 """Warp kernels of the 3D Gaussian compositor on the CPU: thin shells around native code.
 
 See `native.gaussians`; Warp's automatic differentiation of the compositing loop would be wrong.
+Each takes the address of a `View`, whose maker keeps the memory alive and checks its sizes.
 """
 
 import warp as wp
@@ -9,7 +10,7 @@ import warp as wp
 from twinloop.splat.native import gaussians, simd
 
 wp.config.log_level = wp.LOG_ERROR
-wp.init()  # from_torch needs it before the first launch
+wp.init()
 wp.set_module_options(
     {
         "extra_build_options": wp.ModuleBuildOptions(
@@ -20,326 +21,70 @@ wp.set_module_options(
     }
 )
 
-Floats = wp.array(dtype=wp.float32)
-Ints = wp.array(dtype=wp.int32)
+
+@wp.func_native("twinloop::pack_and_bin(*(const twinloop::View*)view, again != 0, radius_clip);")
+def _pack_and_bin(view: wp.uint64, again: int, radius_clip: float): ...
+
+
+@wp.func_native("twinloop::pack_features(*(const twinloop::View*)view);")
+def _pack_features(view: wp.uint64): ...
 
 
 @wp.func_native(
     """
     using namespace twinloop;
-    Gaussian* packed = (Gaussian*)records.data;
-    const int n = pack(count, geometry.data, depths.data, width, height, radius_clip, scratch.data,
-                       order.data, rank.data, radii.data, packed);
-    pack_features(n, order.data, features.data, stride, 0, channels < 4 ? channels : 4, packed);
-    totals.data[0] = n;
+    const View& v = *(const View*)view;
+    if (v.part == 4) forward_tile<4>(v, tile);
+    else forward_tile<3>(v, tile);
     """
 )
-def _pack(
-    count: int,
-    geometry: Floats,
-    depths: Floats,
-    features: Floats,
-    stride: int,
-    channels: int,
-    width: int,
-    height: int,
-    radius_clip: float,
-    scratch: Ints,
-    order: Ints,
-    rank: Ints,
-    radii: Ints,
-    records: Floats,
-    totals: Ints,
-): ...
+def _forward(view: wp.uint64, tile: int): ...
 
 
 @wp.func_native(
     """
     using namespace twinloop;
-    totals.data[1] = bin(totals.data[0], (const Gaussian*)records.data, (width + 15) / 16,
-                         (height + 15) / 16, capacity, start.data, begin.data, place.data,
-                         list.data);
+    const View& v = *(const View*)view;
+    if (v.part == 4) backward_tile<4>(v, tile);
+    else backward_tile<3>(v, tile);
     """
 )
-def _bin(
-    records: Floats,
-    width: int,
-    height: int,
-    capacity: int,
-    start: Ints,
-    begin: Ints,
-    place: Ints,
-    list: Ints,
-    totals: Ints,
-): ...
+def _backward(view: wp.uint64, tile: int): ...
 
 
-@wp.func_native(
-    "twinloop::pack_features(visible, order.data, features.data, stride, first, count, "
-    "(twinloop::Gaussian*)records.data);"
-)
-def _pack_features(
-    visible: int,
-    order: Ints,
-    features: Floats,
-    stride: int,
-    first: int,
-    count: int,
-    records: Floats,
-): ...
-
-
-@wp.func_native(
-    """
-    using namespace twinloop;
-    if (count == 4)
-      forward_tile<4>(tile, width, height, stride, count, start.data, list.data,
-                      (const Gaussian*)records.data, image.data + first, transmittance.data,
-                      (unsigned*)used.data);
-    else
-      forward_tile<3>(tile, width, height, stride, count, start.data, list.data,
-                      (const Gaussian*)records.data, image.data + first, transmittance.data,
-                      (unsigned*)used.data);
-    """
-)
-def _forward_tile(
-    tile: int,
-    width: int,
-    height: int,
-    stride: int,
-    first: int,
-    count: int,
-    start: Ints,
-    list: Ints,
-    records: Floats,
-    image: Floats,
-    transmittance: Floats,
-    used: Ints,
-): ...
-
-
-@wp.func_native(
-    """
-    using namespace twinloop;
-    const float* alpha = first == 0 ? alpha_gradient.data : (const float*)0;
-    if (count == 4)
-      backward_tile<4>(tile, width, height, stride, count, start.data, list.data,
-                       (const Gaussian*)records.data, image.data + first, transmittance.data,
-                       (const unsigned*)used.data, image_gradient.data + first, alpha,
-                       gradient.data);
-    else
-      backward_tile<3>(tile, width, height, stride, count, start.data, list.data,
-                       (const Gaussian*)records.data, image.data + first, transmittance.data,
-                       (const unsigned*)used.data, image_gradient.data + first, alpha,
-                       gradient.data);
-    """
-)
-def _backward_tile(
-    tile: int,
-    width: int,
-    height: int,
-    stride: int,
-    first: int,
-    count: int,
-    start: Ints,
-    list: Ints,
-    records: Floats,
-    image: Floats,
-    transmittance: Floats,
-    used: Ints,
-    image_gradient: Floats,
-    alpha_gradient: Floats,
-    gradient: Floats,
-): ...
-
-
-@wp.func_native(
-    "twinloop::gather(start, stop, geometry.data, rank.data, begin.data, place.data, "
-    "(const unsigned*)used.data, gradient.data, stride, first, count, geometry_gradient.data, "
-    "feature_gradient.data);"
-)
-def _gather(
-    start: int,
-    stop: int,
-    geometry: Floats,
-    rank: Ints,
-    begin: Ints,
-    place: Ints,
-    used: Ints,
-    gradient: Floats,
-    stride: int,
-    first: int,
-    count: int,
-    geometry_gradient: Floats,
-    feature_gradient: Floats,
-): ...
+@wp.func_native("twinloop::gather(*(const twinloop::View*)view, start, stop);")
+def _gather(view: wp.uint64, start: int, stop: int): ...
 
 
 @wp.kernel(enable_backward=False)
-def pack_and_bin(
-    repeat: int,
-    count: int,
-    geometry: Floats,
-    depths: Floats,
-    features: Floats,
-    stride: int,
-    channels: int,
-    width: int,
-    height: int,
-    radius_clip: float,
-    capacity: int,
-    scratch: Ints,
-    order: Ints,
-    rank: Ints,
-    radii: Ints,
-    records: Floats,
-    start: Ints,
-    begin: Ints,
-    place: Ints,
-    list: Ints,
-    totals: Ints,
-):
-    """Sort by depth, pack what can be seen, sort into tiles; `repeat` does the last again."""
-    if repeat == 0:
-        _pack(
-            count,
-            geometry,
-            depths,
-            features,
-            stride,
-            channels,
-            width,
-            height,
-            radius_clip,
-            scratch,
-            order,
-            rank,
-            radii,
-            records,
-            totals,
-        )
-    _bin(records, width, height, capacity, start, begin, place, list, totals)
+def pack_and_bin(view: wp.uint64, again: int, radius_clip: float):
+    """Sort by depth, pack what can be seen, sort into tiles; `again` does the last only."""
+    _pack_and_bin(view, again, radius_clip)
 
 
 @wp.kernel(enable_backward=False)
-def pack_features(
-    visible: int,
-    order: Ints,
-    features: Floats,
-    stride: int,
-    first: int,
-    count: int,
-    records: Floats,
-):
-    """Put other feature channels into the packed records."""
-    _pack_features(visible, order, features, stride, first, count, records)
+def pack_features(view: wp.uint64):
+    """Put the feature channels of this pass into the packed records."""
+    _pack_features(view)
 
 
 @wp.kernel(enable_backward=False)
-def forward(
-    slice: int,
-    slices: int,
-    width: int,
-    height: int,
-    stride: int,
-    first: int,
-    count: int,
-    start: Ints,
-    list: Ints,
-    records: Floats,
-    image: Floats,
-    transmittance: Floats,
-    used: Ints,
-):
+def forward(view: wp.uint64, slice: int, slices: int, tiles: int):
     """Composite the tiles of one slice."""
     tile = wp.tid() * slices + slice
-    if tile < start.shape[0] - 1:
-        _forward_tile(
-            tile,
-            width,
-            height,
-            stride,
-            first,
-            count,
-            start,
-            list,
-            records,
-            image,
-            transmittance,
-            used,
-        )
+    if tile < tiles:
+        _forward(view, tile)
 
 
 @wp.kernel(enable_backward=False)
-def backward(
-    slice: int,
-    slices: int,
-    width: int,
-    height: int,
-    stride: int,
-    first: int,
-    count: int,
-    start: Ints,
-    list: Ints,
-    records: Floats,
-    image: Floats,
-    transmittance: Floats,
-    used: Ints,
-    image_gradient: Floats,
-    alpha_gradient: Floats,
-    gradient: Floats,
-):
+def backward(view: wp.uint64, slice: int, slices: int, tiles: int):
     """Back-propagate through the tiles of one slice into the rows of their list entries."""
     tile = wp.tid() * slices + slice
-    if tile < start.shape[0] - 1:
-        _backward_tile(
-            tile,
-            width,
-            height,
-            stride,
-            first,
-            count,
-            start,
-            list,
-            records,
-            image,
-            transmittance,
-            used,
-            image_gradient,
-            alpha_gradient,
-            gradient,
-        )
+    if tile < tiles:
+        _backward(view, tile)
 
 
 @wp.kernel(enable_backward=False)
-def gather(
-    start: int,
-    stop: int,
-    geometry: Floats,
-    rank: Ints,
-    begin: Ints,
-    place: Ints,
-    used: Ints,
-    gradient: Floats,
-    stride: int,
-    first: int,
-    count: int,
-    geometry_gradient: Floats,
-    feature_gradient: Floats,
-):
+def gather(view: wp.uint64, start: int, stop: int):
     """Sum the gradient rows of a range of Gaussians."""
-    _gather(
-        start,
-        stop,
-        geometry,
-        rank,
-        begin,
-        place,
-        used,
-        gradient,
-        stride,
-        first,
-        count,
-        geometry_gradient,
-        feature_gradient,
-    )
+    _gather(view, start, stop)

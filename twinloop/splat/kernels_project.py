@@ -20,24 +20,10 @@ Floats = wp.array(dtype=wp.float32)
 
 
 @wp.func
-def rotation_of(q: wp.vec4):
-    """Rotation matrix of a quaternion wxyz of any length."""
-    n = q / wp.max(wp.length(q), 1.0e-12)
-    w = n[0]
-    x = n[1]
-    y = n[2]
-    z = n[3]
-    return wp.mat33(
-        1.0 - 2.0 * (y * y + z * z),
-        2.0 * (x * y - w * z),
-        2.0 * (x * z + w * y),
-        2.0 * (x * y + w * z),
-        1.0 - 2.0 * (x * x + z * z),
-        2.0 * (y * z - w * x),
-        2.0 * (x * z - w * y),
-        2.0 * (y * z + w * x),
-        1.0 - 2.0 * (x * x + y * y),
-    )
+def turn_back(w: float, axis: wp.vec3, v: wp.vec3):
+    """Vector turned by the inverse of the unit quaternion (w, axis)."""
+    t = 2.0 * wp.cross(v, axis)
+    return v + w * t + wp.cross(t, axis)
 
 
 @wp.kernel
@@ -80,9 +66,14 @@ def project(
         uy = wp.clamp(
             p[1] * rz, -intrinsics[3] / fy - margin_y, (size[1] - intrinsics[3]) / fy + margin_y
         )
-        m = rotation * rotation_of(quats[i]) * wp.diag(scales[i])
-        u = fx * rz * (wp.vec3(m[0, 0], m[0, 1], m[0, 2]) - ux * wp.vec3(m[2, 0], m[2, 1], m[2, 2]))
-        v = fy * rz * (wp.vec3(m[1, 0], m[1, 1], m[1, 2]) - uy * wp.vec3(m[2, 0], m[2, 1], m[2, 2]))
+        # Rows of the image's Jacobian by world position, then by the Gaussian's own axes.
+        ahead = rotation[2]
+        row_u = fx * rz * (rotation[0] - ux * ahead)
+        row_v = fy * rz * (rotation[1] - uy * ahead)
+        q = quats[i] / wp.max(wp.length(quats[i]), 1.0e-12)
+        axis = wp.vec3(q[1], q[2], q[3])
+        u = wp.cw_mul(turn_back(q[0], axis, row_u), scales[i])
+        v = wp.cw_mul(turn_back(q[0], axis, row_v), scales[i])
         a = wp.dot(u, u)
         b = wp.dot(u, v)
         c = wp.max(wp.dot(v, v), 1.0e-15)

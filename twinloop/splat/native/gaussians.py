@@ -14,9 +14,9 @@ hand.
 The conic is kept factored, sigma = (p (dx + s dy)^2 + q dy^2) / 2: never negative, and exact in
 float32 where a dx^2 + 2 b dx dy + c dy^2 cancels, as it does for needles.
 
-Each entry of a tile's list has its own row of gradient sums, written once; they are gathered per
-Gaussian in the order of the list's construction. So nothing is cleared or shared between threads,
-and the result does not depend on how tiles are split over them.
+Each entry of a tile's list has its own row of gradient sums, written once, where the rows of one
+Gaussian lie side by side; they are added up per Gaussian in that order. So nothing is cleared or
+shared between threads, and the result does not depend on how tiles are split over them.
 """
 
 RECORD = 16
@@ -27,6 +27,39 @@ SUMS = 12
 """Floats per list entry of the gradient: six sums over pixels, two unused, features."""
 GEOMETRY = 6
 """Floats per projected Gaussian: x, y, conic p, s, q (see above), opacity."""
+FIELDS = (
+    "count",
+    "width",
+    "height",
+    "channels",
+    "first",
+    "part",
+    "stride",
+    "capacity",
+    "geometry",
+    "depths",
+    "features",
+    "scratch",
+    "order",
+    "rank",
+    "radii",
+    "records",
+    "totals",
+    "start",
+    "begin",
+    "place",
+    "list",
+    "row",
+    "image",
+    "transmittance",
+    "used",
+    "image_gradient",
+    "alpha_gradient",
+    "rows",
+    "geometry_gradient",
+    "feature_gradient",
+)
+"""Fields of `View` below: whole numbers of 64 bits, from `geometry` on addresses."""
 
 SOURCE = r"""
 namespace twinloop {
@@ -116,22 +149,23 @@ TL_INLINE void store_block(float* image, int x, int y, int width, int height, in
   }
 }
 
+constexpr int kSign = (int)0x80000000;
 struct Step {  // what both passes do for one Gaussian on one block
   F u, dy, raw, alpha, weight, next;  // u = dx + s dy
   I use;
 };
 // T is negative where a pixel is done: the transmittance it keeps, with the other sign.
-TL_INLINE Step step(const Gaussian& g, F dx, F dy, F T) {
+TL_INLINE Step step(const Exp2& exp2, const Gaussian& g, F dx, F dy, F T) {
   Step s;
   s.u = dx + g.s * dy;
   s.dy = dy;
-  s.raw = exp2_minus(s.u * (g.p * s.u) + (dy * (g.q * dy) + g.level));
+  s.raw = exp2(s.u * (g.p * s.u) + (dy * (g.q * dy) + g.level));
   s.alpha = least(s.raw, all(kAlphaHigh));
   const F w = T * s.alpha, next = T - w;
   const I hit = s.alpha >= kAlphaLow;
   s.use = hit & (next > kOpaque);
   s.weight = s.use ? w : F{};
-  s.next = s.use ? next : ((hit & (T > 0.0f)) ? -T : T);
+  s.next = s.use ? next : (F)((I)T | (hit & kSign));
   return s;
 }
 
@@ -150,6 +184,7 @@ TL_INLINE void forward_tile(int tile, int width, int height, int stride, int cou
   unsigned live = shown;
   const F px = lane_x() + ((float)(tx * kTile) + 0.5f);
   const F py = lane_y() + ((float)(ty * kTile) + 0.5f);
+  const Exp2 exp2;
   int i = start[tile];
   for (; i < start[tile + 1] && live; i++) {
     const Gaussian& g = records[list[i]];
@@ -157,13 +192,16 @@ TL_INLINE void forward_tile(int tile, int width, int height, int stride, int cou
     unsigned mask = 0;
     for (unsigned todo = blocks(g.outline, tx, ty) & live; todo; todo &= todo - 1) {
       const int k = __builtin_ctz(todo);
-      const Step s = step(g, dx + block_x(k), dy + block_y(k), T[k]);
+      const Step s = step(exp2, g, dx + block_x(k), dy + block_y(k), T[k]);
       for (int c = 0; c < C; c++) colour[k][c] += s.weight * g.feature[c];
       T[k] = s.next;
-      if (any(s.use)) mask |= 1u << k;
-      else if (!any(s.next > 0.0f)) live &= ~(1u << k);
+      mask |= (unsigned)any(s.use) << k;
     }
     used[i] = mask;
+    // Now and then only: a branch on each result would wait for it.
+    if ((i - start[tile]) % 16 == 15)
+      for (unsigned rest = live; rest; rest &= rest - 1)
+        if (!any(T[__builtin_ctz(rest)] > 0.0f)) live &= ~(rest & -rest);
   }
   for (; i < start[tile + 1]; i++) used[i] = 0;
   for (unsigned todo = shown; todo; todo &= todo - 1) {
@@ -175,13 +213,14 @@ TL_INLINE void forward_tile(int tile, int width, int height, int stride, int cou
   }
 }
 
-// Writes, per entry of the list that counts: sums over the tile's pixels of v, v u, v dy, v u^2,
-// v u dy, v dy^2 with v = alpha dL/dalpha, and the gradient of the features.
+// Writes, per entry of the list that counts, in its row: sums over the tile's pixels of v, v u,
+// v dy, v u^2, v u dy, v dy^2 with v = alpha dL/dalpha, and the gradient of the features.
 // `alpha_gradient` may be null.
 template <int C>
 TL_INLINE void backward_tile(int tile, int width, int height, int stride, int count,
-                             const int* start, const int* list, const Gaussian* records,
-                             const float* image, const float* transmittance, const unsigned* used,
+                             const int* start, const int* list, const int* row,
+                             const Gaussian* records, const float* image,
+                             const float* transmittance, const unsigned* used,
                              const float* image_gradient, const float* alpha_gradient,
                              float* gradient) {
   const int across = (width + kTile - 1) / kTile, tx = tile % across, ty = tile / across;
@@ -203,6 +242,7 @@ TL_INLINE void backward_tile(int tile, int width, int height, int stride, int co
   }
   const F px = lane_x() + ((float)(tx * kTile) + 0.5f);
   const F py = lane_y() + ((float)(ty * kTile) + 0.5f);
+  const Exp2 exp2;
   for (int i = start[tile]; i < start[tile + 1]; i++) {
     unsigned todo = used[i];
     if (!todo) continue;
@@ -211,14 +251,15 @@ TL_INLINE void backward_tile(int tile, int width, int height, int stride, int co
     F s0 = {}, su = {}, sy = {}, suu = {}, suy = {}, syy = {}, sf[4] = {};
     for (; todo; todo &= todo - 1) {
       const int k = __builtin_ctz(todo);
-      const Step s = step(g, dx + block_x(k), dy + block_y(k), T[k]);
+      const Step s = step(exp2, g, dx + block_x(k), dy + block_y(k), T[k]);
       F d = {};
       for (int c = 0; c < C; c++) {
         d += v[k][c] * g.feature[c];
         sf[c] += v[k][c] * s.weight;
       }
+      const F share = 1.0f / (1.0f - s.alpha);
       behind[k] -= s.weight * d;
-      F va = T[k] * d - behind[k] / (1.0f - s.alpha);
+      F va = T[k] * d - behind[k] * share;
       va = (s.use & (s.raw <= kAlphaHigh)) ? s.raw * va : F{};  // no gradient through the clamp
       T[k] = s.next;
       const F vu = va * s.u, vy = va * s.dy;
@@ -229,7 +270,7 @@ TL_INLINE void backward_tile(int tile, int width, int height, int stride, int co
       suy += vu * s.dy;
       syy += vy * s.dy;
     }
-    float* out = gradient + (long)i * 12;
+    float* out = gradient + (long)row[i] * 12;
     store(out, sums(s0, su, sy, suu, suy, syy, sf[0], sf[1]));
     store(out + 8, sums(sf[2], sf[3], F{}, F{}));
   }
@@ -249,8 +290,8 @@ TL_INLINE void gather(int from, int to, const float* geometry, const int* rank, 
         if (!used[place[e]]) continue;
         F8 a;
         F4 b;
-        __builtin_memcpy(&a, gradient + (long)place[e] * 12, sizeof a);
-        __builtin_memcpy(&b, gradient + (long)place[e] * 12 + 8, sizeof b);
+        __builtin_memcpy(&a, gradient + (long)e * 12, sizeof a);
+        __builtin_memcpy(&b, gradient + (long)e * 12 + 8, sizeof b);
         low += a;
         high += b;
       }
@@ -268,6 +309,54 @@ TL_INLINE void gather(int from, int to, const float* geometry, const int* rank, 
     const float f[4] = {low[6], low[7], high[0], high[1]};
     for (int c = 0; c < count; c++) feature_gradient[(long)i * stride + first + c] = f[c];
   }
+}
+
+// All that a camera's passes work on; see FIELDS. A launch of a kernel costs 5 us per array that it
+// is given, as much as a small step's work in all, hence one address of a table.
+struct View {
+  long count, width, height;
+  long channels, first, part;  // of the image; first channel and number of channels of this pass
+  long stride;                 // floats per Gaussian in features
+  long capacity;
+  const float *geometry, *depths, *features;
+  int *scratch, *order, *rank, *radii;
+  Gaussian* records;
+  int *totals, *start, *begin, *place, *list, *row;
+  float *image, *transmittance;
+  unsigned* used;
+  const float *image_gradient, *alpha_gradient;
+  float *rows, *geometry_gradient, *feature_gradient;
+};
+
+TL_INLINE void pack_features(const View& v) {
+  pack_features(v.totals[0], v.order, v.features, v.stride, v.first, v.part, v.records);
+}
+TL_INLINE void pack_and_bin(const View& v, bool again, float radius_clip) {
+  if (!again) {
+    v.totals[0] = pack(v.count, v.geometry, v.depths, v.width, v.height, radius_clip, v.scratch,
+                       v.order, v.rank, v.radii, v.records);
+    pack_features(v);
+  }
+  const int across = (v.width + kTile - 1) / kTile, down = (v.height + kTile - 1) / kTile;
+  v.totals[1] =
+      bin(v.totals[0], v.records, across, down, v.capacity, v.start, v.begin, v.place, v.list);
+  if (v.totals[1] <= v.capacity)
+    for (int e = 0; e < v.totals[1]; e++) v.row[v.place[e]] = e;
+}
+template <int C>
+TL_INLINE void forward_tile(const View& v, int tile) {
+  forward_tile<C>(tile, v.width, v.height, v.channels, v.part, v.start, v.list, v.records,
+                  v.image + v.first, v.transmittance, v.used);
+}
+template <int C>
+TL_INLINE void backward_tile(const View& v, int tile) {
+  backward_tile<C>(tile, v.width, v.height, v.channels, v.part, v.start, v.list, v.row, v.records,
+                   v.image + v.first, v.transmittance, v.used, v.image_gradient + v.first,
+                   v.first == 0 ? v.alpha_gradient : (const float*)0, v.rows);
+}
+TL_INLINE void gather(const View& v, int from, int to) {
+  gather(from, to, v.geometry, v.rank, v.begin, v.place, v.used, v.rows, v.stride, v.first, v.part,
+         v.geometry_gradient, v.feature_gradient);
 }
 
 }  // namespace twinloop
