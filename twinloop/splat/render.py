@@ -23,6 +23,8 @@ Layer = Literal["depth", "normal", "segmentation"]
 LAYERS: tuple[Layer, ...] = ("depth", "normal", "segmentation")
 SOLID = 0.5
 """Coverage from which on a pixel has a depth, a normal and a label."""
+SHARP, BLURRED = 32.0, 2.0
+"""Low-pass factor that surfels are drawn with: where training ends, and all that gsplat has."""
 Float32 = NDArray[np.float32]
 
 
@@ -202,6 +204,7 @@ class _Drawing:
             sh_degree=degree,
             render_mode=mode,
             depth="intersection" if self.device == "cpu" else "center",
+            filter_inv_square=SHARP if self.device == "cpu" else BLURRED,
             surface_normals=False,
         )
         return (
