@@ -8,7 +8,7 @@ threads of `twinloop.threads`, which says how to keep torch's own out of their w
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,12 +18,13 @@ from torch import Tensor
 
 from twinloop.splat import kernels_2dgs as kernels
 from twinloop.splat.backend import native
+from twinloop.splat.native import surfel_steps as steps
 from twinloop.splat.native.simd import TILE
 from twinloop.splat.native.surfels import FEATURES, FLAT, GRADIENT, RECORD
 from twinloop.threads import each, worker_count
 
 SLICES = 4
-"""Parts of the projection's adjoint; each adds up a camera gradient of its own."""
+"""Parts of the projection's adjoint, the same on any machine, as are their sums for the camera."""
 
 
 @dataclass(frozen=True)
@@ -50,24 +51,28 @@ class Camera:
     normals: bool
 
 
-def _each(work: Callable[[int, int], None]) -> None:
-    """Call work(slice, slices) on as many slices as there are workers."""
-    slices = worker_count()
-    each(lambda s: work(s, slices), slices)
+def _run(
+    step: int,
+    whole: list[int],
+    real: list[float],
+    tensors: Sequence[Tensor | None],
+    slices: int = 1,
+) -> None:
+    """Run a step of `surfel_steps` in slices on the threads there are.
 
+    Tensors, all contiguous, are float32 or int32 as the step wants them; None is a null address.
+    """
+    addresses = [0 if t is None else t.data_ptr() for t in tensors]
+    packed = [
+        wp.from_torch(torch.tensor(whole, dtype=torch.int32)),
+        wp.from_torch(torch.tensor([*real, 0.0])),
+        wp.from_torch(torch.tensor(addresses, dtype=torch.int64)),
+    ]
 
-def _wrap(tensor: Tensor | None, dtype: Any = wp.float32) -> Any:
-    if tensor is None:
-        return None
-    return wp.from_torch(tensor.detach(), dtype=dtype, requires_grad=False)
+    def work(s: int) -> None:
+        wp.launch(kernels.run, dim=1, inputs=[step, s, slices, *packed], device="cpu")
 
-
-def _flat(tensor: Tensor | None) -> Any:
-    return None if tensor is None else _wrap(tensor.reshape(-1))
-
-
-def _launch(kernel: Any, size: int, *inputs: Any) -> None:
-    wp.launch(kernel, dim=size, inputs=inputs, device="cpu")
+    each(work, slices)
 
 
 def renderer() -> Callable[..., tuple[Tensor, ...]]:
@@ -113,9 +118,9 @@ class Rasterize(torch.autograd.Function):
         values[9:12] = viewmat[:3, 3]
         k = intrinsics
         values[12:] = torch.stack([k[0, 0], k[1, 1], k[0, 2], k[1, 2]])
-        depths, centres, outlines, radii = _outlines(inputs, values, camera)
-        order = _order(depths)
-        records, extra = _records(inputs, values, centres, outlines, order, camera)
+        depths = _find(inputs, values, camera)
+        order, ranks = _order(depths)
+        records, extra, radii, centres = _records(inputs, values, order, ranks, camera)
         lists = _bin(records, len(order), camera)
         background = background.detach().contiguous()
         pictures = _composite(lists, records, extra, background, camera)
@@ -123,30 +128,29 @@ class Rasterize(torch.autograd.Function):
         ctx.save_for_backward(
             means, quats, scales, opacities, colors, background, image, normal, distortion
         )
-        ctx.kept = values, centres, outlines, order, records, extra, lists, transmittance
+        ctx.kept = values, order, ranks, records, extra, lists, transmittance
         ctx.mark_non_differentiable(radii, centres, depths)
         return image, alpha, normal, distortion, median, radii, centres, depths
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        """Hand-written adjoint of the compositing, then Warp's of the projection."""
+        """Adjoint of the compositing, then of the projection, both by hand."""
         camera: Camera = ctx.camera
         *inputs, background, image, normal, distortion = ctx.saved_tensors
-        values, centres, outlines, order, records, extra, lists, transmittance = ctx.kept
+        values, order, ranks, records, extra, lists, transmittance = ctx.kept
         inputs = [t.detach().contiguous() for t in inputs]
         given = [None if g is None else g.contiguous() for g in gradients[:5]]
         v_records, v_extra, v_screen = _composite_adjoint(
-            lists, records, extra, background, image, normal, distortion, transmittance, given,
-            camera,
+            lists, order, len(inputs[0]), records, extra, background, image, normal, distortion,
+            transmittance, given, camera,
         )  # fmt: skip
         adjoint, v_values = _project_adjoint(
-            inputs, values, centres, outlines, order, v_records, records, camera,
-            any(ctx.needs_input_grad[5:7]),
-        )  # fmt: skip
+            inputs, values, ranks, lists[2], records, v_records, camera
+        )
         if v_extra is not None:
             adjoint[4][order.long(), 3:] = v_extra[:, : adjoint[4].shape[1] - 3]
         v_view = v_k = v_background = None
-        if v_values is not None:
+        if any(ctx.needs_input_grad[5:7]):
             v_view, v_k = torch.zeros(4, 4), torch.zeros(3, 3)
             v_view[:3, :3], v_view[:3, 3] = v_values[:9].reshape(3, 3), v_values[9:12]
             v_k[0, 0], v_k[1, 1], v_k[0, 2], v_k[1, 2] = v_values[12:]
@@ -155,112 +159,69 @@ class Rasterize(torch.autograd.Function):
             if camera.expected:
                 scale = transmittance / (1 - transmittance).clamp_min(1e-10)
                 v_background[-1] = (given[0][..., -1] * scale).sum()
-        screen = torch.zeros(len(inputs[0]), 2)
-        screen[order.long()] = v_screen
-        return (*adjoint, v_view, v_k, v_background, screen, None)
+        return (*adjoint, v_view, v_k, v_background, v_screen, None)
 
 
-def _outlines(
-    inputs: list[Tensor], values: Tensor, camera: Camera
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    n = len(inputs[0])
-    depths, centres = torch.zeros(n), torch.zeros(n, 2)
-    outlines, radii = torch.zeros(n, 8), torch.zeros(n, 2, dtype=torch.int32)
-    means, quats, scales, opacities, _ = inputs
-    _launch(
-        kernels.outline,
-        n,
-        _wrap(values),
-        camera.width,
-        camera.height,
-        camera.near,
-        camera.far,
-        camera.radius_clip,
-        camera.strength,
-        _wrap(means, wp.vec3),
-        _wrap(quats, wp.vec4),
-        _wrap(scales),
-        _wrap(opacities),
-        _wrap(depths),
-        _wrap(centres, wp.vec2),
-        _wrap(outlines),
-        _wrap(radii, wp.int32),
-    )
-    return depths, centres, outlines, radii
+def _find(inputs: list[Tensor], values: Tensor, camera: Camera) -> Tensor:
+    """Depths (n) of what can be seen, else zero."""
+    means, _, _, opacities, _ = inputs
+    depths = torch.empty(len(means))
+    planes = [camera.near, camera.far]
+    _run(steps.FIND, [len(means)], planes, [values, means, opacities, depths])
+    return depths
 
 
-def _order(depths: Tensor) -> Tensor:
-    """Indices (m) of what is seen, near to far."""
+def _order(depths: Tensor) -> tuple[Tensor, Tensor]:
+    """Indices (m) of what is seen, near to far, and the place (n) of each in them, or -1."""
     n = len(depths)
-    order, scratch = torch.empty(n, dtype=torch.int32), torch.empty(3 * n, dtype=torch.int32)
-    found = torch.zeros(1, dtype=torch.int32)
-    integers = [_wrap(t, wp.int32) for t in (scratch, order, found)]
-    _launch(kernels.depth_order, 1, n, _wrap(depths), *integers)
-    return order[: int(found)]
+    order, ranks = torch.empty(n, dtype=torch.int32), torch.empty(n, dtype=torch.int32)
+    scratch, found = torch.empty(3 * n, dtype=torch.int32), torch.zeros(1, dtype=torch.int32)
+    _run(steps.ORDER, [n], [], [depths, scratch, order, ranks, found])
+    return order[: int(found)], ranks
 
 
-def _project_inputs(
-    inputs: list[Tensor], values: Tensor, centres: Tensor | None, outlines: Tensor | None,
-    camera: Camera,
-) -> list[Any]:  # fmt: skip
-    means, quats, scales, opacities, colors = inputs
-    harmonic = camera.coefficients > 0
-    return [
-        _wrap(centres, wp.vec2),
-        _wrap(outlines),
-        _wrap(values),
-        _wrap(means, wp.vec3),
-        _wrap(quats, wp.vec4),
-        _wrap(scales),
-        _wrap(opacities),
-        _wrap(colors, wp.vec3) if harmonic else None,
-        None if harmonic else _wrap(colors),
-    ]
+def _shapes(inputs: list[Tensor], camera: Camera) -> list[int]:
+    """Count, scales' columns, bases used, bases there, plain features used, features there."""
+    means, _, scales, _, colors = inputs
+    harmonic = camera.colour and camera.coefficients > 0
+    channels = 0 if harmonic or not camera.colour else min(3, colors.shape[1])
+    bases = camera.coefficients if harmonic else 0
+    return [len(means), scales.shape[1], bases, colors.shape[1], channels, colors.shape[1]]
 
 
 def _records(
-    inputs: list[Tensor], values: Tensor, centres: Tensor, outlines: Tensor, order: Tensor,
-    camera: Camera,
-) -> tuple[Tensor, Tensor | None]:  # fmt: skip
-    m, colors = len(order), inputs[4]
-    records = torch.zeros(m * RECORD)
-    fixed = _project_constants(order, colors, camera)
-    arrays = _project_inputs(inputs, values, centres, outlines, camera)
-    target = _wrap(records)
-
-    def work(s: int, slices: int) -> None:
-        part = -(-m // slices)
-        bounds = [s * part, min(m, (s + 1) * part)]
-        _launch(kernels.project, part, *bounds, *fixed, *arrays, target)
-
-    _each(work)
+    inputs: list[Tensor], values: Tensor, order: Tensor, ranks: Tensor, camera: Camera
+) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
+    n, m, colors = len(inputs[0]), len(order), inputs[4]
+    records = torch.empty(m * RECORD)
+    radii, centres = torch.empty(n, 2, dtype=torch.int32), torch.empty(n, 2)
+    _run(
+        steps.PROJECT,
+        [*_shapes(inputs, camera), camera.width, camera.height],
+        [camera.strength, camera.radius_clip],
+        [values, *inputs, ranks, records, radii, centres],
+        worker_count(),
+    )
     extra = None
     if camera.colour and camera.coefficients == 0 and colors.shape[1] > 3:
         more = colors.shape[1] - 3
         extra = torch.zeros(m, -(-more // FLAT) * FLAT)
         extra[:, :more] = colors[order.long(), 3:]
-    return records, extra
-
-
-def _project_constants(order: Tensor, colors: Tensor, camera: Camera) -> list[Any]:
-    channels = 0 if camera.coefficients or not camera.colour else min(3, colors.shape[1])
-    bases = camera.coefficients if camera.colour else 0
-    crossing = 1.0 if camera.crossing else 0.0
-    return [_wrap(order, wp.int32), camera.strength, crossing, bases, channels]
+    return records, extra, radii, centres
 
 
 def _bin(records: Tensor, count: int, camera: Camera) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Start of each tile's list (tiles + 1), the lists, each record's entries: begin, place."""
     across, down = -(-camera.width // TILE), -(-camera.height // TILE)
-    start = torch.zeros(across * down + 1, dtype=torch.int32)
-    begin = torch.zeros(count + 1, dtype=torch.int32)
+    start = torch.empty(across * down + 1, dtype=torch.int32)
+    begin = torch.empty(count + 1, dtype=torch.int32)
     total = torch.zeros(1, dtype=torch.int32)
     capacity = 8 * count + 1024
     while True:
         place = torch.empty(capacity, dtype=torch.int32)
         entries = torch.empty(capacity, dtype=torch.int32)
-        integers = [_wrap(t, wp.int32) for t in (start, begin, place, entries, total)]
-        _launch(kernels.bin_surfels, 1, count, _wrap(records), across, down, capacity, *integers)
+        whole = [count, across, down, capacity]
+        _run(steps.BIN, whole, [], [records, start, begin, place, entries, total])
         if int(total) <= capacity:
             return start, entries[: int(total)], begin, place
         capacity = int(total)
@@ -275,6 +236,21 @@ def _passes(extra: Tensor | None, camera: Camera, width: int) -> list[tuple[int,
     return passes
 
 
+def _layout(
+    tiles: int, depth: int, channels: int, part: tuple[int, int, int], extra: Tensor | None,
+    camera: Camera,
+) -> list[int]:  # fmt: skip
+    """What a pass draws, for the steps FORWARD and BACKWARD; last where its features are."""
+    first, taken, offset = part
+    main = offset < 0
+    at, stride = (FEATURES, RECORD) if main or extra is None else (offset, extra.shape[1])
+    depth_channel = channels - 1 if camera.depth and main else -1
+    return [
+        tiles, depth, camera.width, camera.height, channels, first, taken, depth_channel,
+        int(camera.expected), at, stride, int(camera.crossing),
+    ]  # fmt: skip
+
+
 def _composite(
     lists: tuple[Tensor, ...], records: Tensor, extra: Tensor | None, background: Tensor,
     camera: Camera,
@@ -282,144 +258,81 @@ def _composite(
     h, w, x = camera.height, camera.width, len(background)
     start, entries, _, _ = lists
     image, alpha, transmittance = torch.empty(h, w, x), torch.empty(h, w), torch.empty(h, w)
-    normal = torch.empty(h, w, 3) if camera.normals else torch.zeros(h, w, 3)
+    normal = torch.empty(h, w, 3)
     distortion = torch.empty(h, w) if camera.distortion else torch.zeros(h, w)
     median = torch.empty(h, w) if camera.depth else torch.zeros(h, w)
-    tiles = len(start) - 1
-    lists_of = [_wrap(start, wp.int32), _wrap(entries, wp.int32), _wrap(records)]
-    near = camera.near if camera.crossing else -1e30
-    for first, taken, offset in _passes(extra, camera, x):
-        main = offset < 0
+    for part in _passes(extra, camera, x):
+        main = part[2] < 0
         depth = (1 + camera.distortion) * (camera.depth and main)
-        arguments = [
-            tiles,
-            depth,
-            w,
-            h,
-            x,
-            first,
-            taken,
-            x - 1 if camera.depth and main else -1,
-            int(camera.expected),
-            near,
-            *lists_of,
-            *((_wrap(records), FEATURES, RECORD) if extra is None or main else
-              (_flat(extra), offset, extra.shape[1])),
-            _wrap(background),
-            _flat(image),
-            _flat(normal) if camera.normals and main else None,
-            _flat(alpha) if main else None,
-            _flat(distortion) if camera.distortion and main else None,
-            _flat(median) if camera.depth and main else None,
-            _flat(transmittance),
-        ]  # fmt: skip
-
-        def work(s: int, slices: int, arguments: list[Any] = arguments) -> None:
-            _launch(kernels.forward, -(-tiles // slices), s, slices, *arguments)
-
-        _each(work)
+        pictures = [image, *(t if main else None for t in (normal, alpha, distortion, median))]
+        _run(
+            steps.FORWARD,
+            _layout(len(start) - 1, depth, x, part, extra, camera),
+            [_near(camera)],
+            [start, entries, records, records if main else extra, background, transmittance,
+             *pictures],
+            worker_count(),
+        )  # fmt: skip
     return image, alpha, normal, distortion, median, transmittance
 
 
+def _near(camera: Camera) -> float:
+    """Least depth of a contribution; depths of means are looked at before."""
+    return camera.near if camera.crossing else -1e30
+
+
 def _composite_adjoint(
-    lists: tuple[Tensor, ...], records: Tensor, extra: Tensor | None, background: Tensor,
-    image: Tensor, normal: Tensor, distortion: Tensor, transmittance: Tensor,
+    lists: tuple[Tensor, ...], order: Tensor, count: int, records: Tensor, extra: Tensor | None,
+    background: Tensor, image: Tensor, normal: Tensor, distortion: Tensor, transmittance: Tensor,
     given: list[Tensor | None], camera: Camera,
 ) -> tuple[Tensor, Tensor | None, Tensor]:  # fmt: skip
-    h, w, x = image.shape
+    """Gradients of the records, of the features that are in none, and of shifts in the image."""
     start, entries, begin, place = lists
     v_image, v_alpha, v_normal, v_distortion, v_median = given
-    tiles, m = len(start) - 1, len(begin) - 1
-    v_records = torch.empty(m * RECORD)
+    m, x = len(order), image.shape[2]
+    v_records, v_screen = torch.empty(m * RECORD), torch.zeros(count, 2)
     v_extra = None if extra is None else torch.empty_like(extra)
-    v_screen = torch.empty(m, 2)
-    gradient = torch.empty(max(1, len(entries)) * GRADIENT)
-    near = camera.near if camera.crossing else -1e30
-    wrapped = [_wrap(start, wp.int32), _wrap(entries, wp.int32), _wrap(records)]
-    order = [_wrap(begin, wp.int32), _wrap(place, wp.int32), _wrap(records), _wrap(gradient)]
-    for first, taken, offset in _passes(extra, camera, x):
-        main = offset < 0
-        has_depth = camera.depth and main
+    gradient = torch.empty(len(entries) * GRADIENT)
+    for part in _passes(extra, camera, x):
+        main = part[2] < 0
         depth = 0
-        if has_depth:
+        if camera.depth and main:
             depth = int(v_image is not None or v_median is not None)
             depth = 2 if camera.distortion and v_distortion is not None else depth
-        features = (FEATURES, RECORD) if extra is None or main else (offset, extra.shape[1])
-        arguments = [
-            tiles,
-            depth,
-            w,
-            h,
-            x,
-            first,
-            taken,
-            x - 1 if has_depth else -1,
-            int(camera.expected),
-            near,
-            *wrapped,
-            _wrap(records) if extra is None or main else _flat(extra),
-            *features,
-            _wrap(background),
-            _flat(image),
-            _flat(normal),
-            _flat(distortion),
-            _flat(transmittance),
-            _flat(v_image),
-            _flat(v_alpha) if main else None,
-            _flat(v_normal) if camera.normals and main else None,
-            _flat(v_distortion) if depth == 2 else None,
-            _flat(v_median) if has_depth else None,
-            _wrap(gradient),
+        layout = _layout(len(start) - 1, depth, x, part, extra, camera)
+        back = [
+            v_image,
+            v_normal if main else None,
+            v_alpha if main else None,
+            v_distortion if depth == 2 else None,
+            v_median if depth else None,
         ]
-        target = [
-            _wrap(v_records),
-            _wrap(v_records) if v_extra is None or main else _flat(v_extra),
-            *features,
-            _wrap(v_screen.reshape(-1)),
-        ]
-
-        def composite(s: int, slices: int, arguments: list[Any] = arguments) -> None:
-            _launch(kernels.backward, -(-tiles // slices), s, slices, *arguments)
-
-        def add(s: int, slices: int, main: bool = main, target: list[Any] = target) -> None:
-            part = -(-m // slices)
-            bounds = [s * part, min(m, (s + 1) * part), int(main)]
-            _launch(kernels.gather, 1, *bounds, *order, *target)
-
-        _each(composite)
-        _each(add)
+        _run(
+            steps.BACKWARD,
+            layout,
+            [_near(camera)],
+            [start, entries, records, records if main else extra, background, transmittance,
+             image, normal, None, distortion, None, *back, gradient],
+            worker_count(),
+        )  # fmt: skip
+        _run(
+            steps.GATHER,
+            [m, *layout[9:11], int(main)],
+            [],
+            [begin, place, order, records, gradient, v_records, v_records if main else v_extra,
+             v_screen],
+            worker_count(),
+        )  # fmt: skip
     return v_records, v_extra, v_screen
 
 
 def _project_adjoint(
-    inputs: list[Tensor], values: Tensor, centres: Tensor, outlines: Tensor, order: Tensor,
-    v_records: Tensor, records: Tensor, camera: Camera, cameras: bool,
-) -> tuple[list[Tensor], Tensor | None]:  # fmt: skip
-    m = len(order)
+    inputs: list[Tensor], values: Tensor, ranks: Tensor, begin: Tensor, records: Tensor,
+    v_records: Tensor, camera: Camera,
+) -> tuple[list[Tensor], Tensor]:  # fmt: skip
+    """Gradients of the inputs and of the camera's sixteen values."""
     adjoint = [torch.zeros_like(t) for t in inputs]
     v_values = torch.zeros(SLICES, 16)
-    fixed = _project_constants(order, inputs[4], camera)
-    arrays = _project_inputs(inputs, values, centres, outlines, camera)
-    outputs, v_outputs = [_wrap(records)], [_wrap(v_records)]
-    targets = [_project_inputs(adjoint, v, None, None, camera) for v in v_values]
-    if not cameras:
-        for target in targets:
-            target[2] = None
-    part = -(-m // SLICES)
-
-    def work(s: int, slices: int) -> None:
-        for j in range(s, SLICES, slices):  # fixed slices: their sums are the same on any machine
-            bounds = [j * part, min(m, (j + 1) * part)]
-            wp.launch(
-                kernels.project,
-                dim=part,
-                inputs=[*bounds, *fixed, *arrays],
-                outputs=outputs,
-                adj_inputs=[*bounds, None, *fixed[1:], *targets[j]],
-                adj_outputs=v_outputs,
-                adjoint=True,
-                device="cpu",
-            )
-
-    _each(work)
-    return adjoint, v_values.sum(dim=0) if cameras else None
+    tensors = [values, *inputs, ranks, records, v_records, v_values, *adjoint, begin]
+    _run(steps.ADJOINT, _shapes(inputs, camera), [], tensors, SLICES)
+    return adjoint, v_values.sum(dim=0)

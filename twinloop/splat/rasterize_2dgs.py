@@ -290,7 +290,8 @@ def _check(
             raise InputError(
                 f"rasterization_2dgs: {name} has dtype {tensor.dtype}, expected torch.float32"
             )
-        if not bool(torch.isfinite(tensor).all()):
+        # The sum is finite if all are, but for overflow; it is several times faster to look at.
+        if not bool(torch.isfinite(tensor.sum())) and not bool(torch.isfinite(tensor).all()):
             raise InputError(f"rasterization_2dgs: {name} has values that are not finite")
     if sh_degree is not None and (
         not 0 <= sh_degree <= 3 or colors.shape[-1] != 3 or colors.shape[-2] < (sh_degree + 1) ** 2

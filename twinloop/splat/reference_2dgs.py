@@ -73,7 +73,8 @@ def rasterization_2dgs(
     flat = (zeta[..., 2] == 0) | ~(thick & (facing.abs() > 1e-4 * p.norm(dim=-1)))
     below = torch.where(flat, torch.ones_like(zeta[..., 2]), zeta[..., 2])
     u, v = zeta[..., 0] / below, zeta[..., 1] / below
-    on_plane = torch.where(flat, torch.full_like(u, torch.inf), u * u + v * v)
+    met = u * z[:, 0] + v * z[:, 1] + z[:, 2]
+    on_plane = torch.where(flat | (met <= 0), torch.full_like(u, torch.inf), u * u + v * v)
     delta = torch.stack([x[..., 0] - centre[:, 0], y[..., 0] - centre[:, 1]], dim=-1)
     on_screen = filter_inv_square * (delta * delta).sum(-1)
     sigma = 0.5 * torch.minimum(on_plane, on_screen)
@@ -81,7 +82,6 @@ def rasterization_2dgs(
     ok = alpha >= 1 / 255
     depth = z[:, 2].expand_as(u)
     if crossing:
-        met = u * z[:, 0] + v * z[:, 1] + z[:, 2]
         depth = torch.where(on_plane <= on_screen, met, depth)
         ok = ok & (depth > near_plane)
     alpha = torch.where(ok, alpha, torch.zeros_like(alpha))

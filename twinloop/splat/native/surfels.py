@@ -1,11 +1,11 @@
 """C++ source of the CPU compositor of surfels (2D Gaussians), on top of `simd`.
 
 A surfel is a disc p + u tu + v tv with falloff exp(-(u^2 + v^2) / 2). The ray of a pixel meets its
-plane at (u, v, 1) ~ zeta = A + B dx + C dy (Huang et al. 2024, 2D Gaussian Splatting, eq. 8-10):
-the rows m0, m1, z of K [tu tv p], the first two shifted to the surfel's own centre on the screen
-(which keeps single precision exact), give A = m0 x m1, B = m1 x z, C = z x m0, and (dx, dy) is the
-pixel relative to that centre. The depth at the crossing is z . (u, v, 1). A low-pass disc of the
-screen takes over where it is wider: sigma = min(u^2 + v^2, k (dx^2 + dy^2)) / 2.
+plane at (u, v, 1) / depth = A + B dx + C dy (after Huang et al. 2024, 2D Gaussian Splatting, eq.
+8-10): the columns B, C, A of the inverse of K [tu tv p], shifted to the surfel's own centre on the
+screen, which keeps single precision exact; (dx, dy) is the pixel relative to that centre. A
+low-pass disc of the screen takes over where it is wider: sigma is half the lesser of u^2 + v^2 and
+k (dx^2 + dy^2).
 
 The backward pass runs front to back and needs nothing but the final image. With g = dL/dC and
 gT = dL/dT_final, let B = g.C_final + gT T_final; at each surfel, with weight w = alpha T and
@@ -22,22 +22,23 @@ FLAT = 6
 """Features composited in one pass: three colours and the normal, or six more channels."""
 FEATURES = 24
 """Where a record's features start."""
-GRADIENT = 24
-"""Floats per entry of a tile's list in the packed gradient; laid out like the record, see below."""
+GRADIENT = 20
+"""Floats per entry of a tile's list in the packed gradient."""
 
 SOURCE = r"""
 namespace twinloop {
 namespace surfels {
 
-constexpr int kFlat = 6, kGradient = 24;
+constexpr int kRecord = 32, kGradient = 20;
 
 struct Surfel {
   float x, y;       // centre of the low-pass disc, px
   float opacity, filter;
   float A[3], B[3], C[3];
-  float z[3];       // depth at (u, v, 1)
+  float z;          // depth of the mean
   float disc;       // radius of the low-pass disc, px; zero where it lies in the outline
   Outline outline;
+  float unused[2];
   float feature[8];  // colours 0 to 2, normal 3 to 5
 };
 
@@ -82,28 +83,29 @@ struct Pixels {
 };
 
 struct Hit {  // what is common to both passes for one surfel on one block
-  F u, v, inverse, falloff, raw, alpha, next, depth;
-  I inside, use;    // on the plane rather than the low-pass disc; contributes
+  F u, v, plane, inverse, raw, weight, next, depth;
+  I inside, use;  // on the plane rather than the low-pass disc; contributes
 };
 
 // T is negative where a pixel is done, which makes `next` too small for any contribution.
-TL_INLINE Hit evaluate(const Surfel& s, F dx, F dy, F& T, float near) {
+// `crossing` is all ones if depth is where the ray crosses the surfel, zeros if that of its mean.
+TL_INLINE Hit evaluate(const Surfel& s, F dx, F dy, F& T, float near, I crossing) {
   Hit h;
   const F zx = s.B[0] * dx + (s.C[0] * dy + s.A[0]);
   const F zy = s.B[1] * dx + (s.C[1] * dy + s.A[1]);
-  F zz = s.B[2] * dx + (s.C[2] * dy + s.A[2]);
-  zz = (zz * zz > 1e-36f) ? zz : all(1e-18f);  // the ray lies in the plane
-  h.inverse = 1.0f / zz;
+  const F zz = s.B[2] * dx + (s.C[2] * dy + s.A[2]);
+  h.inverse = 1.0f / greatest(zz, all(1e-6f));  // behind the camera: far away, so out of reach
   h.u = zx * h.inverse;
   h.v = zy * h.inverse;
-  const F plane = h.u * h.u + h.v * h.v, screen = s.filter * (dx * dx + dy * dy);
-  h.inside = plane <= screen;
-  h.falloff = exp2_minus((-0.5f * kLog2e) * (h.inside ? plane : screen));
-  h.raw = s.opacity * h.falloff;
-  h.alpha = least(h.raw, all(kAlphaHigh));
-  h.depth = h.inside ? h.u * s.z[0] + (h.v * s.z[1] + s.z[2]) : all(s.z[2]);
-  h.next = T * (1.0f - h.alpha);
-  const I hit = (h.alpha >= kAlphaLow) & (h.depth > near);
+  const F screen = s.filter * (dx * dx + dy * dy);
+  h.plane = least(h.u * h.u + h.v * h.v, all(1e18f));  // never infinite, times zero is zero
+  h.inside = h.plane <= screen;
+  h.raw = s.opacity * exp2_minus((-0.5f * kLog2e) * least(h.plane, screen));
+  const F alpha = least(h.raw, all(kAlphaHigh));
+  h.depth = (h.inside & crossing) ? h.inverse : all(s.z);
+  h.weight = alpha * T;
+  h.next = T - h.weight;
+  const I hit = (alpha >= kAlphaLow) & (h.depth > near);
   h.use = hit & (h.next > kOpaque);
   const I stop = hit & ~h.use;
   T = (F)((I)T | (stop & (int)0x80000000));
@@ -114,12 +116,16 @@ TL_INLINE Hit evaluate(const Surfel& s, F dx, F dy, F& T, float near) {
 template <int kCount, int kDepth>
 static void forward_tile(int tile, const Pixels& out, const int* start, const int* list,
                          const Surfel* surfels, const float* features, int stride, float near,
-                         const float* background, float* transmittance) {
+                         int crossed, const float* background, float* transmittance) {
   constexpr int kColours = kCount > 0 ? kCount : 1;
   const int across = (out.width + kTile - 1) / kTile, tx = tile % across, ty = tile / across;
   F T[kBlocks], sum_of[kBlocks][kColours], depth[kBlocks], distortion[kBlocks], median[kBlocks];
   const F px = lane_x() + ((float)(tx * kTile) + 0.5f);
   const F py = lane_y() + ((float)(ty * kTile) + 0.5f);
+  const I crossing = I{} - crossed;
+  F columns[4], rows[kBands];
+  for (int j = 0; j < 4; j++) columns[j] = px + block_x(j);
+  for (int j = 0; j < kBands; j++) rows[j] = py + block_y(4 * j);
   for (int k = 0; k < kBlocks; k++) {
     const I shown = (px + block_x(k) < (float)out.width) & (py + block_y(k) < (float)out.height);
     T[k] = shown ? all(1.0f) : all(-1.0f);
@@ -130,12 +136,11 @@ static void forward_tile(int tile, const Pixels& out, const int* start, const in
   for (int i = start[tile]; i < start[tile + 1] && live; i++) {
     const Surfel& s = surfels[list[i]];
     const float* feature = features + (long)list[i] * stride;
-    const F dx0 = px - s.x, dy0 = py - s.y;
     for (unsigned todo = blocks_of(s, tx, ty) & live; todo; todo &= todo - 1) {
       const int k = __builtin_ctz(todo);
       F t = T[k];
-      const Hit h = evaluate(s, dx0 + block_x(k), dy0 + block_y(k), t, near);
-      const F w = h.use ? h.alpha * t : F{};
+      const Hit h = evaluate(s, columns[k & 3] - s.x, rows[k >> 2] - s.y, t, near, crossing);
+      const F w = h.use ? h.weight : F{};
       for (int c = 0; c < kCount; c++) sum_of[k][c] += w * feature[c];
       if (kDepth > 0) {
         const F z = h.use ? h.depth : F{};
@@ -148,6 +153,7 @@ static void forward_tile(int tile, const Pixels& out, const int* start, const in
     }
   }
   for (int k = 0; k < kBlocks; k++) {
+#pragma clang loop unroll(disable)
     for (int l = 0; l < kLanes; l++) {
       const int x = tx * kTile + (int)block_x(k) + l % kBlockWidth;
       const int y = ty * kTile + (int)block_y(k) + l / kBlockWidth;
@@ -180,13 +186,17 @@ static void forward_tile(int tile, const Pixels& out, const int* start, const in
 template <int kCount, int kDepth>
 static void backward_tile(int tile, const Pixels& image, const Pixels& back, const int* start,
                           const int* list, const Surfel* surfels, const float* features,
-                          int stride, float near, const float* background,
+                          int stride, float near, int crossed, const float* background,
                           const float* transmittance, float* gradient) {
   const int across = (image.width + kTile - 1) / kTile, tx = tile % across, ty = tile / across;
   F T[kBlocks], behind[kBlocks], v[kBlocks][kCount], v_depth[kBlocks], v_distortion[kBlocks];
   F v_median[kBlocks], last[kBlocks], total[kBlocks], total_depth[kBlocks], before[kBlocks];
   const F px = lane_x() + ((float)(tx * kTile) + 0.5f);
   const F py = lane_y() + ((float)(ty * kTile) + 0.5f);
+  const I crossing = I{} - crossed;
+  F columns[4], rows[kBands];
+  for (int j = 0; j < 4; j++) columns[j] = px + block_x(j);
+  for (int j = 0; j < kBands; j++) rows[j] = py + block_y(4 * j);
   for (int k = 0; k < kBlocks; k++) {
     const I shown =
         (px + block_x(k) < (float)image.width) & (py + block_y(k) < (float)image.height);
@@ -194,6 +204,7 @@ static void backward_tile(int tile, const Pixels& image, const Pixels& back, con
     behind[k] = v_depth[k] = v_distortion[k] = v_median[k] = before[k] = F{};
     last[k] = total[k] = total_depth[k] = F{};
     for (int c = 0; c < kCount; c++) v[k][c] = F{};
+#pragma clang loop unroll(disable)
     for (int l = 0; l < kLanes; l++) {
       const int x = tx * kTile + (int)block_x(k) + l % kBlockWidth;
       const int y = ty * kTile + (int)block_y(k) + l / kBlockWidth;
@@ -240,35 +251,29 @@ static void backward_tile(int tile, const Pixels& image, const Pixels& back, con
     float* out = gradient + (long)i * kGradient;
     const Surfel& s = surfels[list[i]];
     const float* feature = features + (long)list[i] * stride;
-    const F dx0 = px - s.x, dy0 = py - s.y;
-    F disc_x = {}, disc_y = {}, opacity = {}, sf[kCount];
-    F ax = {}, ay = {}, az = {}, bx = {}, by = {}, bz = {}, cx = {}, cy = {}, cz = {};
-    F du = {}, dv = {}, d1 = {};
-    for (int c = 0; c < kCount; c++) sf[c] = F{};
-    bool touched = false;
+    // First what each block's pixels want, then the sums: those stay in registers.
+    F weight[kBlocks], slope[kBlocks][4];
+    unsigned char touched[kBlocks];
+    int hits = 0;
+    F sigma = {}, mean = {};
     for (unsigned todo = live ? blocks_of(s, tx, ty) & live : 0; todo; todo &= todo - 1) {
       const int k = __builtin_ctz(todo);
-      const F dx = dx0 + block_x(k), dy = dy0 + block_y(k);
+      const F dx = columns[k & 3] - s.x, dy = rows[k >> 2] - s.y;
       F t = T[k];
-      const Hit h = evaluate(s, dx, dy, t, near);
+      const Hit h = evaluate(s, dx, dy, t, near, crossing);
       T[k] = h.use ? h.next : t;
       if (!any((I)T[k] >= 0)) live &= ~(1u << k);
       if (!any(h.use)) continue;
-      touched = true;
-      const F w = h.use ? h.alpha * t : F{};
+      const F w = h.use ? h.weight : F{};
       F d = {}, vz = {};
-      for (int c = 0; c < kCount; c++) {
-        d += v[k][c] * feature[c];
-        sf[c] += v[k][c] * w;
-      }
+      for (int c = 0; c < kCount; c++) d += v[k][c] * feature[c];
       if (kDepth > 0) {
-        const F z = h.use ? h.depth : F{};
-        d += v_depth[k] * z;
+        d += v_depth[k] * h.depth;
         vz = v_depth[k] * w;
         if (kDepth > 1) {
-          const F in_front = 1.0f - t, difference = 2.0f * in_front - total[k] + w;
-          const F twice = 2.0f * v_distortion[k], wz = w * z;
-          d += twice * (z * difference + total_depth[k] - 2.0f * before[k] - wz);
+          const F difference = 2.0f * (1.0f - t) - total[k] + w, wz = w * h.depth;
+          const F twice = 2.0f * v_distortion[k];
+          d += twice * (h.depth * difference + total_depth[k] - 2.0f * before[k] - wz);
           vz += twice * w * difference;
           before[k] += wz;
         }
@@ -277,25 +282,41 @@ static void backward_tile(int tile, const Pixels& image, const Pixels& back, con
           vz += middle ? v_median[k] : F{};
         }
       }
-      behind[k] -= w * d;
-      F va = t * d - behind[k] / (1.0f - h.alpha);
-      va = (h.use & (h.raw <= kAlphaHigh)) ? va : F{};  // no gradient through the clamp
-      opacity += h.falloff * va;
-      const F vs = -h.raw * va;  // dL/dsigma
-      const I plane = h.inside & h.use;
-      const F on_plane = plane ? vs : F{}, on_disc = vs - on_plane;
-      disc_x += on_disc * dx;
-      disc_y += on_disc * dy;
-      const F u = plane ? h.u : F{}, uv = plane ? h.v : F{}, inverse = plane ? h.inverse : F{};
-      F vu = on_plane * u, vv = on_plane * uv;
+      const F rest = behind[k] - w * d;
+      behind[k] = rest;
+      // dL/dalpha = T d - rest / (1 - alpha), dL/dsigma = -alpha times that; none at the clamp.
+      F vs = h.raw * t * (rest / greatest(h.next, all(kOpaque)) - d);
+      vs = (h.use & (h.raw <= kAlphaHigh)) ? vs : F{};
+      sigma += vs;
+      const F on_plane = h.inside ? vs : F{};
+      const F scaled = on_plane * h.inverse;
+      F gz = -scaled * h.plane;
       if (kDepth > 0) {
-        vu += vz * s.z[0];
-        vv += vz * s.z[1];
-        du += vz * u;
-        dv += vz * uv;
-        d1 += vz;
+        const F crossed_depth = (h.inside & crossing) ? vz : F{};
+        mean += vz - crossed_depth;
+        gz -= crossed_depth * h.inverse * h.inverse;
       }
-      const F gx = vu * inverse, gy = vv * inverse, gz = -(gx * u + gy * uv);
+      touched[hits] = (unsigned char)k;
+      weight[hits] = w;
+      slope[hits][0] = scaled * h.u;
+      slope[hits][1] = scaled * h.v;
+      slope[hits][2] = gz;
+      slope[hits][3] = vs - on_plane;
+      hits++;
+    }
+    if (hits == 0) {
+      for (int j = 0; j < kGradient; j++) out[j] = 0.0f;
+      continue;
+    }
+    F sf[kCount];
+    for (int c = 0; c < kCount; c++) sf[c] = F{};
+    for (int j = 0; j < hits; j++)
+      for (int c = 0; c < kCount; c++) sf[c] += v[touched[j]][c] * weight[j];
+    F disc_x = {}, disc_y = {}, ax = {}, ay = {}, az = {};
+    F bx = {}, by = {}, bz = {}, cx = {}, cy = {}, cz = {};
+    for (int j = 0; j < hits; j++) {
+      const F dx = columns[touched[j] & 3] - s.x, dy = rows[touched[j] >> 2] - s.y;
+      const F gx = slope[j][0], gy = slope[j][1], gz = slope[j][2], disc = slope[j][3];
       ax += gx;
       ay += gy;
       az += gz;
@@ -305,86 +326,17 @@ static void backward_tile(int tile, const Pixels& image, const Pixels& back, con
       cx += gx * dy;
       cy += gy * dy;
       cz += gz * dy;
-    }
-    if (!touched) {
-      for (int j = 0; j < kGradient; j++) out[j] = 0.0f;
-      continue;
+      disc_x += disc * dx;
+      disc_y += disc * dy;
     }
     disc_x *= -s.filter;  // sigma = k |pixel - centre|^2 / 2
     disc_y *= -s.filter;
-    store(out, sums(disc_x, disc_y, opacity, ax, ay, az, bx, by));
-    store(out + 8, sums(bz, cx, cy, cz, du, dv, d1, sf[0]));
-    if (kCount > 3) store(out + 16, sums(sf[1], sf[2], sf[3], sf[4], sf[5], F{}, F{}, F{}));
-    else store(out + 16, sums(sf[1], sf[2], F{}, F{}, F{}, F{}, F{}, F{}));
+    sigma *= -1.0f / s.opacity;  // alpha = opacity exp(-sigma)
+    store(out, sums(disc_x, disc_y, sigma, ax, ay, az, bx, by));
+    store(out + 8, sums(bz, cx, cy, cz, mean, sf[0], sf[1], sf[2]));
+    if (kCount > 3) store(out + 16, sums(sf[3], sf[4], sf[5], F{}));
+    else store(out + 16, F4{});
   }
-}
-
-// Gradient of records [from, to) out of those of their entries, added in order: laid out like the
-// record, whose outline has none. `screen` (n, 2): of a shift of the whole surfel in the image.
-TL_INLINE void gather(int from, int to, const int* begin, const int* place, const Surfel* surfels,
-                      const float* gradient, int stride, bool first, float* records,
-                      float* features, float* screen) {
-  for (int n = from; n < to; n++) {
-    F8 a = {}, b = {}, c = {};
-    for (int e = begin[n]; e < begin[n + 1]; e++) {
-      F8 v[3];
-      __builtin_memcpy(v, gradient + (long)place[e] * kGradient, sizeof v);
-      a += v[0];
-      b += v[1];
-      c += v[2];
-    }
-    float* r = records + (long)n * 32;
-    if (first)
-      for (int j = 0; j < 32; j++) r[j] = 0.0f;
-    for (int j = 0; j < 3; j++) r[j] += a[j];
-    for (int j = 0; j < 5; j++) r[4 + j] += a[3 + j];
-    for (int j = 0; j < 7; j++) r[9 + j] += b[j];
-    float* f = features + (long)n * stride;
-    f[0] = b[7];
-    for (int j = 0; j < 5; j++) f[1 + j] = c[j];
-    const Surfel& s = surfels[n];
-    float x = a[0], y = a[1];
-    for (int j = 0; j < 3; j++) {
-      x -= (j == 0 ? a[3] : j == 1 ? a[4] : a[5]) * s.B[j];
-      y -= (j == 0 ? a[3] : j == 1 ? a[4] : a[5]) * s.C[j];
-    }
-    if (first) screen[2 * n] = screen[2 * n + 1] = 0.0f;
-    screen[2 * n] += x;
-    screen[2 * n + 1] += y;
-  }
-}
-
-// Which template: as few features and as little depth as this pass was asked for.
-TL_INLINE void forward(int depth, int tile, const Pixels& out, const int* start, const int* list,
-                       const float* records, const float* features, int stride, float near,
-                       const float* background, float* transmittance) {
-  const Surfel* s = (const Surfel*)records;
-#define TL_CASE(count, level)                                                                  \
-  forward_tile<count, level>(tile, out, start, list, s, features, stride, near, background, \
-                             transmittance)
-  const bool wide = out.normal || out.taken > 3;
-  if (depth > 1) TL_CASE(6, 2);
-  else if (depth > 0 && wide) TL_CASE(6, 1);
-  else if (depth > 0) TL_CASE(3, 1);
-  else if (wide) TL_CASE(6, 0);
-  else TL_CASE(3, 0);
-#undef TL_CASE
-}
-TL_INLINE void backward(int depth, int tile, const Pixels& image, const Pixels& back,
-                        const int* start, const int* list, const float* records,
-                        const float* features, int stride, float near, const float* background,
-                        const float* transmittance, float* gradient) {
-  const Surfel* s = (const Surfel*)records;
-#define TL_CASE(count, level)                                                                   \
-  backward_tile<count, level>(tile, image, back, start, list, s, features, stride, near, \
-                              background, transmittance, gradient)
-  const bool wide = back.normal || (back.colour && image.taken > 3);
-  if (depth > 1) TL_CASE(6, 2);
-  else if (depth > 0 && wide) TL_CASE(6, 1);
-  else if (depth > 0) TL_CASE(3, 1);
-  else if (wide) TL_CASE(6, 0);
-  else TL_CASE(3, 0);
-#undef TL_CASE
 }
 
 }  // namespace surfels
