@@ -71,7 +71,7 @@ def convex_parts(
     target: float | None = 0.0015,
     nearly_convex: float = 0.94,
     most_parts: int = 10,
-    most_vertices: int = 64,
+    most_vertices: int = 128,
     seed: int = 0,
     time_limit: float = 300.0,
 ) -> ConvexParts:
@@ -89,7 +89,8 @@ def convex_parts(
         finest: The smallest threshold that is tried.
         target: m, mean distance between union and mesh that is good enough; None: take `concavity`
             as it is.
-        nearly_convex: Share of the convex hull's volume that the mesh must fill to be kept whole.
+        nearly_convex: Share of the convex hull's volume that the mesh must fill to be kept whole,
+            if its hull meets the target.
         most_parts: Most pieces.
         most_vertices: Most vertices of a piece.
         seed: CoACD's seed.
@@ -116,9 +117,11 @@ def convex_parts(
         return ConvexParts(parts, threshold, mean, most, ratio, time.monotonic() - begin)
 
     whole = ConvexHull(vertices)
-    if volume >= nearly_convex * whole.volume:
-        return judged([vertices[whole.vertices]], 0.0)
     best: ConvexParts | None = None
+    if volume >= nearly_convex * whole.volume:
+        best = judged([vertices[whole.vertices]], 0.0)
+        if target is None or best.error_mean <= target:
+            return best
     threshold = concavity
     while True:
         left = time_limit - (time.monotonic() - begin)
