@@ -138,14 +138,17 @@ class View:
         self.geometry, self.depths = torch.empty(n, GEOMETRY), torch.empty(n)
         shaded = s.color and s.bases is not None
         self.features = torch.empty(n, 4) if shaded else torch.empty(0)
-        project = self._project_arguments(
+        # Kept for the backward pass: wrapping an array for Warp takes 4 us, and there are many.
+        self.project = project = self._project_arguments(
             self.inputs[:4], [self.rotations, self.translations], [self.geometry, self.depths]
         )
-        shade: list[Any] = []
-        if shaded:
-            shade = self._shade_arguments(
+        self.shade = shade = (
+            self._shade_arguments(
                 self.inputs[0], self.eyes, self.inputs[4], self.depths, self.features
             )
+            if shaded
+            else []
+        )
 
         def work(first: int, count: int) -> None:
             wp.launch(kernels_project.project, dim=count, inputs=[first, *project], device="cpu")
@@ -293,15 +296,12 @@ class View:
     ) -> None:
         s = self.settings
         depths = torch.zeros(self.n)
-        shade: list[Any] = []
         adjoint_shade: list[Any] = []
         cameras = eyes = None
         if camera_gradient is not None:
             cameras = [torch.zeros_like(self.rotations), torch.zeros_like(self.translations)]
             eyes = torch.zeros_like(self.eyes)
-        if s.color and s.bases is not None:
-            means, colors = self.inputs[0], self.inputs[4]
-            shade = self._shade_arguments(means, self.eyes, colors, self.depths, self.features)
+        if self.shade:
             adjoint_shade = self._shade_arguments(
                 gradients[0], eyes, gradients[4], depths, features
             )
@@ -310,15 +310,12 @@ class View:
                 gradients[4] += features[:, : gradients[4].shape[1]]
             if s.depth:
                 depths.copy_(features[:, -1])
-        project = self._project_arguments(
-            self.inputs[:4], [self.rotations, self.translations], [self.geometry, self.depths]
-        )
         adjoint_project = self._project_arguments(gradients[:4], cameras, [geometry, depths])
 
         def work(first: int, count: int) -> None:
             for kernel, values, adjoint, outputs in (
-                (kernels_project.shade, shade, adjoint_shade, 1),
-                (kernels_project.project, project, adjoint_project, 2),
+                (kernels_project.shade, self.shade, adjoint_shade, 1),
+                (kernels_project.project, self.project, adjoint_project, 2),
             ):
                 if not values:
                     continue
