@@ -115,7 +115,7 @@ def render_depth(
         raise InputError("mesh of surfels: there are none; was the training cut short?")
     height, width = shapes.distance.shape[1:]
     out = np.zeros((len(views), height, width), np.float32)
-    arrays = tuple(
+    means, quaternions, scales, opacities = (
         torch.from_numpy(np.ascontiguousarray(a))
         for a in (surfels.means, surfels.quaternions, surfels.scales, surfels.opacities)
     )
@@ -124,7 +124,10 @@ def render_depth(
         for i in track(range(len(views)), "render depth"):
             k = views.intrinsics[i] - np.r_[0, 0, shapes.corner[i].astype(np.float64)]
             image, alpha, _, _, _, median, _ = rasterization_2dgs(
-                *arrays,
+                means,
+                quaternions,
+                scales,
+                opacities,
                 grey,
                 torch.from_numpy(views.T_camera_world[i].astype(np.float32))[None],
                 camera_matrix(torch.from_numpy(k.astype(np.float32)))[None],

@@ -18,17 +18,23 @@ from twinloop.splat.views import Views
 def unseen_vertices(
     vertices: Float, faces: Faces, normals: Float, views: Views, least: float = 0.1
 ) -> NDArray[np.bool_]:
-    """Which vertices (v,) no camera saw: turned away from all, hidden, or out of every picture.
+    """Which vertices (v,) of a mesh no camera saw; see `unseen_points`."""
+    return unseen_points(vertices, normals, MeshRenderer(vertices, faces), views, least)
 
-    vertices (v, 3) m and unit normals (v, 3), world. A camera sees a vertex that faces it, with a
-    cosine of `least` or more, and that the mesh does not hide, to two pixels' size.
+
+def unseen_points(
+    points: Float, normals: Float, renderer: MeshRenderer, views: Views, least: float = 0.1
+) -> NDArray[np.bool_]:
+    """Which points (n,) on a mesh no camera saw: turned away, hidden, or out of every picture.
+
+    points (n, 3) m and unit normals (n, 3), world. A camera sees a point that faces it, with a
+    cosine of `least` or more, and that the mesh of `renderer` does not hide, to two pixels' size.
     """
-    renderer = MeshRenderer(vertices, faces)
     height, width = views.mask.shape[1:]
-    seen = np.zeros(len(vertices), bool)
+    seen = np.zeros(len(points), bool)
     for i in range(len(views)):
         T, k = views.T_camera_world[i], views.intrinsics[i]
-        p = vertices @ T[:3, :3].T + T[:3, 3]
+        p = points @ T[:3, :3].T + T[:3, 3]
         z = np.maximum(p[:, 2], 1e-6)
         x, y = k[0] * p[:, 0] / z + k[2], k[1] * p[:, 1] / z + k[3]
         ok = (x > -0.5) & (y > -0.5) & (x < width - 0.5) & (y < height - 0.5) & (p[:, 2] > 0)
@@ -39,7 +45,7 @@ def unseen_vertices(
         depth = renderer.render(k, width, height, T).depth
         column = np.rint(x).astype(int).clip(0, width - 1)
         row = np.rint(y).astype(int).clip(0, height - 1)
-        # A pixel's centre may lie a slope away from the vertex.
+        # A pixel's centre may lie a slope away from the point.
         pixel = z / k[0]
         ahead = depth[row, column]
         hidden = (ahead > 0) & (z > ahead + pixel * (1 + 1 / np.maximum(facing, least)))

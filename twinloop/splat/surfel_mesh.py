@@ -1,0 +1,76 @@
+"""From masked, posed pictures to a mesh: hull, surfels on it, their training, their depth fused."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from twinloop.splat.color import vertex_colors
+from twinloop.splat.extract import ExtractSettings, SurfaceMesh, extract_mesh
+from twinloop.splat.hull import hull_mesh
+from twinloop.splat.surface import Faces, smooth
+from twinloop.splat.surfel_losses import SurfelObjective, SurfelSettings
+from twinloop.splat.surfels import Surfels, on_surface
+from twinloop.splat.train import train
+from twinloop.splat.train_settings import TrainSettings
+from twinloop.splat.views import Float, Views
+
+
+def surfel_training(**changes: object) -> TrainSettings:
+    """Settings for surfels that start on a hull.
+
+    The hull is right to a fraction of a pixel wherever a camera grazes the object, so the means
+    take small steps, and the low-pass filter is narrow from the first step on: a wide one would
+    push the surfels in, and most of a short training would be spent on coming back.
+    """
+    plain = TrainSettings(iterations=500, step_means=5e-4, filter_until=0.0, filter_last=32.0)
+    return replace(plain, **changes)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class SurfelMeshSettings:
+    """Settings of `surfel_mesh`."""
+
+    count: int = 8000
+    """Surfels at the start."""
+    degree: int = 1
+    """Degree of their spherical harmonics."""
+    resolution: int = 96
+    """Cells along the longest side of the hull that they start on."""
+    smoothing: int = 4
+    """Rounds of smoothing of that hull."""
+    table: float | None = None
+    """Height (m, world z) of the table that the object stood on, where it hides the underside."""
+    tolerate: int = 0
+    """How many masks a point of the object may miss."""
+    training: TrainSettings = field(default_factory=surfel_training)
+    losses: SurfelSettings = field(default_factory=SurfelSettings)
+    extract: ExtractSettings = field(default_factory=ExtractSettings)
+
+
+def surfel_mesh(
+    views: Views,
+    settings: SurfelMeshSettings | None = None,
+    device: str = "cpu",
+    start: tuple[Float, Faces] | None = None,
+) -> tuple[Surfels, SurfaceMesh]:
+    """Surfels trained on the views, and their mesh; both in the views' world, m.
+
+    `start` (vertices (v, 3) m, faces (f, 3)) is a mesh to begin with instead of the hull. The
+    extraction takes the low-pass factor that training ended with.
+
+    Raises:
+        InputError: Views, masks or poses that nothing can be reconstructed from.
+    """
+    s = settings or SurfelMeshSettings()
+    if start is None:
+        vertices, faces = hull_mesh(views, s.resolution, s.tolerate, s.table)
+        cell = float(np.ptp(vertices, axis=0).max()) / s.resolution
+        start = smooth(vertices, faces, s.smoothing, s.table, cell), faces
+    colors = vertex_colors(*start, views)
+    made = on_surface(*start, colors, s.count, s.degree, s.training.seed)
+    surfels = train(made, views, s.training, device, objective=SurfelObjective(s.losses))
+    fusion = replace(s.extract.fusion, table=s.table, tolerate=s.tolerate)
+    extract = replace(s.extract, fusion=fusion, filter_inv_square=s.training.filter_last)
+    return surfels, extract_mesh(surfels, views, extract)
