@@ -90,10 +90,9 @@ def relocate(
     total = min(most, int((1 + share) * len(keep)))
     extra = max(0, total - count)
     if count == 0 or extra == 0:
-        model.change(keep, {k: v.detach()[:0] for k, v in model.free.items()})
+        model.drop(keep)
         return
-    nothing = {k: v.detach()[:0] for k, v in model.free.items()}
-    model.change(keep, nothing)
+    model.drop(keep)
     weight = torch.sigmoid(model.free["opacities"].detach()).cpu()
     drawn = torch.multinomial(weight, extra, replacement=True, generator=generator)
     copies = (torch.bincount(drawn, minlength=count) + 1).clamp_max(MOST_COPIES)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from twinloop.errors import InputError
+from twinloop.splat.adam import Adam
 from twinloop.splat.gaussians import Gaussians
 from twinloop.splat.pictures import Crop
 from twinloop.splat.rasterize import rasterization
@@ -77,10 +78,7 @@ class Model(Generic[Splats]):
             "opacities": settings.step_opacities,
             "sh": settings.step_sh,
         }
-        self.sh_rest = settings.sh_rest
-        self.first = {k: torch.zeros_like(v) for k, v in self.free.items()}
-        self.second = {k: torch.zeros_like(v) for k, v in self.free.items()}
-        self.count = 0
+        self.adam = Adam(self.free, rest={"sh": settings.sh_rest})
         self.watch()
 
     def __len__(self) -> int:
@@ -134,38 +132,30 @@ class Model(Generic[Splats]):
             info,
         )
 
-    @torch.no_grad()
     def step(self, factors: dict[str, float]) -> None:
-        """One step of Adam (Kingma and Ba 2015); `factors` scale the step sizes by name."""
-        self.count += 1
-        b1, b2 = 0.9, 0.99
-        bias = (1 - b2**self.count) ** 0.5 / (1 - b1**self.count)
-        for name, value in self.free.items():
-            gradient = value.grad
-            if gradient is None:
-                continue
-            m, v = self.first[name], self.second[name]
-            m.lerp_(gradient, 1 - b1)
-            v.mul_(b2).addcmul_(gradient, gradient, value=1 - b2)
-            change = m / (v.sqrt() + 1e-15)
-            if name == "sh" and value.shape[1] > 1:
-                change[:, 1:] *= self.sh_rest
-            value.sub_(change, alpha=self.step_size[name] * bias * factors.get(name, 1.0))
+        """One step of Adam; `factors` scale the step sizes by name."""
+        self.adam.step(
+            self.free, {k: size * factors.get(k, 1.0) for k, size in self.step_size.items()}
+        )
+        for value in self.free.values():
             value.grad = None
 
     @torch.no_grad()
     def change(self, keep: Tensor, new: dict[str, Tensor]) -> None:
         """Drop what is not in `keep` (bool) and append `new`, whose moments start at zero."""
-        for store in (self.first, self.second):
-            for k in store:
-                store[k] = torch.cat([store[k][keep], torch.zeros_like(new[k])]).contiguous()
+        self.adam.keep_and_append(keep, len(new["means"]))
         self.free = {k: torch.cat([v[keep], new[k]]) for k, v in self.free.items()}
         self.watch()
 
     @torch.no_grad()
+    def drop(self, keep: Tensor) -> None:
+        """Drop what is not in `keep` (bool)."""
+        self.change(keep, {k: v.detach()[:0] for k, v in self.free.items()})
+
+    @torch.no_grad()
     def forget(self, index: Tensor) -> None:
         """Set the moments of the Gaussians at `index` to zero: they have jumped."""
-        for store in (self.first, self.second):
+        for store in (self.adam.first, self.adam.second):
             for values in store.values():
                 values[index] = 0.0
 
@@ -183,19 +173,15 @@ class Model(Generic[Splats]):
 
     def state(self) -> dict[str, Tensor]:
         """Everything that the next steps depend on, by name."""
-        out = {f"free.{k}": v.detach() for k, v in self.free.items()}
-        out |= {f"first.{k}": v for k, v in self.first.items()}
-        out |= {f"second.{k}": v for k, v in self.second.items()}
-        out["steps"] = torch.tensor([self.count])
-        return out
+        out = {f"free/{k}": v.detach() for k, v in self.free.items()}
+        return out | {f"adam/{k}": torch.from_numpy(v) for k, v in self.adam.state().items()}
 
     def load(self, state: dict[str, Tensor]) -> None:
         """Take back what `state` gave."""
         device = self.free["means"].device
-        for prefix, store in (("free", self.free), ("first", self.first), ("second", self.second)):
-            for k in NAMES:
-                store[k] = state[f"{prefix}.{k}"].clone().to(device)
-        self.count = int(state["steps"])
+        self.free = {k: state[f"free/{k}"].clone().to(device) for k in NAMES}
+        adam = {k[len("adam/") :]: v for k, v in state.items() if k.startswith("adam/")}
+        self.adam.restore({k: v.cpu().numpy() for k, v in adam.items()})
         self.watch()
 
 

@@ -118,7 +118,20 @@ def check_views(views: Views, masked: bool = True, least: int = 2) -> None:
                 f"views: {name} of picture {i} is {getattr(views, name)[i].tolist()}, expected "
                 f"{wanted}."
             )
+    eyes = -np.einsum("vji,vj->vi", rotation, views.T_camera_world[:, :3, 3])
+    turn = np.abs(rotation - rotation[0]).max()
+    if np.ptp(eyes, axis=0).max() <= 1e-6 * np.abs(eyes).max() and turn < 1e-3:
+        raise InputError(
+            f"views: all {n} pictures are taken from one place, {eyes[0].tolist()}: they say "
+            "nothing of depth. Walk around the object while filming."
+        )
     if masked:
+        full = int((views.mask.reshape(n, -1).min(axis=1) >= 128).sum())
+        if full > n // 2:
+            raise InputError(
+                f"views: {full} of {n} masks fill the whole picture: they show no outline. Check "
+                "the masks of ingest, or train a scene (mask_weight 0)."
+            )
         shown = int((views.mask.reshape(n, -1).max(axis=1) >= 128).sum())
         if shown < least:
             raise InputError(

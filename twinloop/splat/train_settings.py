@@ -42,7 +42,9 @@ class TrainSettings:
     densify: Densify = "split"
     """Ours by gradient, gsplat's DefaultStrategy, or relocation as a Markov chain (MCMC)."""
     densify_share: float = 0.15
-    """Share of the set that is added at each densification."""
+    """Share of the set that is added at each densification; gsplat's strategy decides itself."""
+    grow_gradient: float = 2e-4
+    """Gradient in the image (half widths) over which gsplat's strategy clones or splits."""
     densify_times: int = 8
     densify_until: float = 0.6
     """Densifications are spread evenly over this part of the training."""
@@ -56,8 +58,11 @@ class TrainSettings:
     """Drop what leaves the dilated masks, or is in frame in too few pictures (see `prune`)."""
     exposure: bool = False
     """Fit an affine change of colour to each picture."""
+    step_exposure: float = 1e-2
     refine_poses: bool = False
     """Fit a small rigid motion to each camera."""
+    step_poses: float = 5e-4
+    """Adam step of the poses, rad, and in distances to the object."""
     filter_last: float = 32.0
     """Surfels only: what the low-pass factor of the rasteriser grows to from 1, over
     `filter_until` of the training. gsplat's 2 blurs by 0.7 px and sinks surfels into the object."""

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from twinloop.errors import InputError
 from twinloop.splat import densify
+from twinloop.splat.densify_gsplat import DefaultDensifier
 from twinloop.splat.exposure import Exposure
 from twinloop.splat.loss import masked_loss
 from twinloop.splat.model import NAMES, Drawn, Model, Splats
@@ -84,12 +85,15 @@ class Trainer(Generic[Splats]):
         self.degree = start.degree
         self.silhouettes = Silhouettes(self.pictures)
         self.levels = _levels(self.pictures, settings)
-        viewmats = [c.viewmat for c in self.pictures]
-        self.exposure = Exposure(len(self.pictures), device=device) if settings.exposure else None
-        self.poses = (
-            PoseRefinement(viewmats, self.distance, device=device)
-            if settings.refine_poses
-            else None
+        self.exposure: Exposure | None = None
+        if settings.exposure:
+            self.exposure = Exposure(len(self.pictures), settings.step_exposure, device=device)
+        self.poses: PoseRefinement | None = None
+        if settings.refine_poses:
+            viewmats = [c.viewmat for c in self.pictures]
+            self.poses = PoseRefinement(viewmats, self.distance, settings.step_poses, device)
+        self.default = (
+            DefaultDensifier(settings, self.radius) if settings.densify == "default" else None
         )
         self.pressure = torch.zeros(len(start), device=device)
         self.visits = torch.zeros(len(start), device=device)
@@ -142,7 +146,7 @@ class Trainer(Generic[Splats]):
             )
             loss = loss if more is None else loss + more
         loss.backward()  # type: ignore[no-untyped-call]
-        self._press(crop)
+        self._press(crop, drawn)
         decay = s.last_means**progress
         others = s.last_others**progress
         model.step({name: decay if name == "means" else others for name in NAMES})
@@ -192,10 +196,13 @@ class Trainer(Generic[Splats]):
         ]
 
     @torch.no_grad()
-    def _press(self, crop: Crop) -> None:
+    def _press(self, crop: Crop, drawn: Drawn) -> None:
         """Add this step's gradient, by angle at the camera, to what decides who is split."""
         gradient = self.model.free["means"].grad
         if gradient is None or self.progress >= self.settings.densify_until:
+            return
+        if self.default:
+            self.default.see(self.model, drawn)
             return
         depth = self.model.free["means"] @ crop.viewmat[2, :3] + crop.viewmat[2, 3]
         size = gradient.norm(dim=1)
@@ -239,24 +246,17 @@ class Trainer(Generic[Splats]):
         s = self.settings
         keep = self.sound(s.least_opacity)
         share = s.densify_share if grow else 0.0
-        if s.densify == "mcmc":
-            densify.relocate(
-                self.model,
-                keep,
-                share,
-                max(s.most, int(keep.sum())),
-                self.generator,
-                s.least_opacity,
-            )
+        if self.default:
+            self.model.drop(keep)
+            self.default.drop(keep)
+            if grow:
+                self.default.apply(self.model, s.most, self.generator)
+        elif s.densify == "mcmc":
+            most = max(s.most, int(keep.sum()))
+            densify.relocate(self.model, keep, share, most, self.generator, s.least_opacity)
         else:
-            densify.split(
-                self.model,
-                self.pressure / self.visits.clamp_min(1),
-                keep,
-                share,
-                s.most,
-                self.generator,
-            )
+            pressure = self.pressure / self.visits.clamp_min(1)
+            densify.split(self.model, pressure, keep, share, s.most, self.generator)
         self.pressure = torch.zeros(len(self.model), device=self.device)
         self.visits = torch.zeros(len(self.model), device=self.device)
 
@@ -271,7 +271,7 @@ class Trainer(Generic[Splats]):
         if self.best is not None:
             self.model.load(self.best[1])
         keep = self.sound(min(0.02, self.settings.least_opacity))
-        self.model.change(keep, {k: v.detach()[:0] for k, v in self.model.free.items()})
+        self.model.drop(keep)
         return self.model.result()
 
     @torch.no_grad()
@@ -298,6 +298,8 @@ class Trainer(Generic[Splats]):
             out |= self.exposure.rows.state("exposure")
         if self.poses:
             out |= self.poses.rows.state("poses") | {"poses.now": self.poses.now}
+        if self.default:
+            out |= self.default.state()
         out["pressure"], out["visits"] = self.pressure, self.visits
         out["order"] = torch.tensor(self.order, dtype=torch.int64)
         out["generator"] = self.generator.get_state()
@@ -306,7 +308,7 @@ class Trainer(Generic[Splats]):
             [self.progress, self.psnr, self.best[0] if self.best else 0.0], dtype=torch.float64
         )
         if self.best:
-            out |= {f"best.{k}": v for k, v in self.best[1].items()}
+            out |= {f"best/{k}": v for k, v in self.best[1].items()}
         return out
 
     def load(self, state: dict[str, Tensor]) -> None:
@@ -317,6 +319,8 @@ class Trainer(Generic[Splats]):
         if self.poses:
             self.poses.rows.load("poses", state)
             self.poses.now = state["poses.now"].clone().to(self.device)
+        if self.default:
+            self.default.load(state)
         self.pressure = state["pressure"].clone().to(self.device)
         self.visits = state["visits"].clone().to(self.device)
         self.order = state["order"].tolist()
@@ -324,7 +328,7 @@ class Trainer(Generic[Splats]):
         self.iteration, events, self.stale = state["counts"].tolist()
         self.events = self.events[len(self.events) - events :]
         self.progress, self.psnr, score = state["scores"].tolist()
-        best = {k[len("best.") :]: v for k, v in state.items() if k.startswith("best.")}
+        best = {k[len("best/") :]: v for k, v in state.items() if k.startswith("best/")}
         self.best = (score, best) if best else None
 
 
