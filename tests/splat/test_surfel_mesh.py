@@ -1,0 +1,78 @@
+"""Training of surfels for shape: the low-pass trap, and the way from pictures to a mesh."""
+
+import numpy as np
+import pytest
+
+from tests.splat.synthetic import texture
+from tests.splat.test_tsdf import SIZE, K, ball, depth_views
+from twinloop.errors import ParamsError
+from twinloop.geometry.raycast import MeshRenderer
+from twinloop.splat.extract import ExtractSettings
+from twinloop.splat.surface import is_watertight
+from twinloop.splat.surfel_losses import SurfelObjective
+from twinloop.splat.surfel_mesh import SurfelMeshSettings, surfel_mesh, surfel_training
+from twinloop.splat.surfels import on_surface
+from twinloop.splat.train import train
+from twinloop.splat.tsdf import FusionSettings
+from twinloop.splat.views import Views
+
+CENTRE = np.array([0.01, -0.02, 0.2])
+
+
+@pytest.fixture(scope="module")
+def pictures() -> Views:
+    """A textured ball in 12 pictures, 1.7 mm a pixel."""
+    views, _, _ = depth_views(ball(), count=4)
+    mesh = ball()
+    renderer = MeshRenderer(mesh.vertices, mesh.faces)
+    fine = np.r_[3 * K[:2], 3 * (K[2:] + 0.5) - 0.5]
+    images = np.zeros_like(views.image)
+    for i, T in enumerate(views.T_camera_world):
+        hit = renderer.render(fine, 3 * SIZE, 3 * SIZE, T)
+        points = (hit.points(fine) - T[:3, 3]) @ T[:3, :3]
+        colour = texture(0.4 * (points.reshape(-1, 3) - CENTRE)).reshape(points.shape)
+        colour *= hit.mask[..., None]
+        total = colour.reshape(SIZE, 3, SIZE, 3, 3).sum(axis=(1, 3))
+        count = hit.mask.reshape(SIZE, 3, SIZE, 3).sum(axis=(1, 3))
+        images[i] = np.rint(255 * total / np.maximum(count, 1)[..., None])
+    return Views(images, views.mask, views.intrinsics, views.T_camera_world, coverage=True)
+
+
+def sunk(pictures: Views, factor: float) -> float:
+    """How far (m) surfels that start on the true ball sink in a short training."""
+    mesh = ball()
+    colors = np.full((len(mesh.vertices), 3), 128, np.uint8)
+    start = on_surface(mesh.vertices, mesh.faces, colors, 2500, 0, 0)
+    settings = surfel_training(iterations=100, filter_last=factor, step_means=2e-3, densify_times=0)
+    done = train(start, pictures, settings, objective=SurfelObjective())
+    shown = done.opacities > 0.5
+    return 0.04 - float(np.median(np.linalg.norm(done.means - CENTRE, axis=1)[shown]))
+
+
+def test_gsplat_s_filter_sinks_surfels_and_a_narrow_one_does_not(pictures: Views) -> None:
+    """The known trap: from the true surface, factor 2 sinks them far deeper than 32."""
+    wide, narrow = sunk(pictures, 2.0), sunk(pictures, 32.0)
+    assert wide > 4e-4
+    assert narrow < 0.6 * wide
+
+
+def test_pictures_become_a_closed_mesh_of_the_right_size(pictures: Views) -> None:
+    """Hull, surfels, mesh: the ball's radius to 0.2 mm, an eighth of a pixel."""
+    settings = SurfelMeshSettings(
+        count=1200,
+        resolution=40,
+        training=surfel_training(iterations=60, densify_times=0),
+        extract=ExtractSettings(fusion=FusionSettings(cell=1.2)),
+    )
+    surfels, mesh = surfel_mesh(pictures, settings)
+    radius = np.linalg.norm(mesh.vertices - CENTRE, axis=1)
+    assert np.abs(radius - 0.04).mean() < 3e-4
+    assert abs(radius.mean() - 0.04) < 2e-4
+    assert is_watertight(mesh.faces)
+    assert len(surfels) > 1000
+
+
+def test_settings_refuse_what_makes_no_training() -> None:
+    """A filter factor under 1 is named."""
+    with pytest.raises(ParamsError, match="filter_last"):
+        surfel_training(filter_last=0.5)
