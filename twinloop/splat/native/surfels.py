@@ -89,7 +89,8 @@ struct Hit {  // what is common to both passes for one surfel on one block
 
 // T is negative where a pixel is done, which makes `next` too small for any contribution.
 // `crossing` is all ones if depth is where the ray crosses the surfel, zeros if that of its mean.
-TL_INLINE Hit evaluate(const Surfel& s, F dx, F dy, F& T, float near, I crossing) {
+TL_INLINE Hit evaluate(const Exp2& exp2, const Surfel& s, F dx, F dy, F& T, float near,
+                       I crossing) {
   Hit h;
   const F zx = s.B[0] * dx + (s.C[0] * dy + s.A[0]);
   const F zy = s.B[1] * dx + (s.C[1] * dy + s.A[1]);
@@ -100,7 +101,7 @@ TL_INLINE Hit evaluate(const Surfel& s, F dx, F dy, F& T, float near, I crossing
   const F screen = s.filter * (dx * dx + dy * dy);
   h.plane = least(h.u * h.u + h.v * h.v, all(1e18f));  // never infinite, times zero is zero
   h.inside = h.plane <= screen;
-  h.raw = s.opacity * exp2_minus((-0.5f * kLog2e) * least(h.plane, screen));
+  h.raw = s.opacity * exp2((-0.5f * kLog2e) * least(h.plane, screen));
   const F alpha = least(h.raw, all(kAlphaHigh));
   h.depth = (h.inside & crossing) ? h.inverse : all(s.z);
   h.weight = alpha * T;
@@ -110,6 +111,13 @@ TL_INLINE Hit evaluate(const Surfel& s, F dx, F dy, F& T, float near, I crossing
   const I stop = hit & ~h.use;
   T = (F)((I)T | (stop & (int)0x80000000));
   return h;
+}
+
+// Blocks that are not done. Looked at now and then only: a branch on each result waits for it.
+TL_INLINE unsigned still_live(unsigned live, const F* T) {
+  for (unsigned rest = live; rest; rest &= rest - 1)
+    if (!any(T[__builtin_ctz(rest)] > 0.0f)) live &= ~(rest & -rest);
+  return live;
 }
 
 // kDepth: 0 no depth, 1 depth, 2 depth and distortion.
@@ -123,6 +131,7 @@ static void forward_tile(int tile, const Pixels& out, const int* start, const in
   const F px = lane_x() + ((float)(tx * kTile) + 0.5f);
   const F py = lane_y() + ((float)(ty * kTile) + 0.5f);
   const I crossing = I{} - crossed;
+  const Exp2 exp2;
   F columns[4], rows[kBands];
   for (int j = 0; j < 4; j++) columns[j] = px + block_x(j);
   for (int j = 0; j < kBands; j++) rows[j] = py + block_y(4 * j);
@@ -139,7 +148,7 @@ static void forward_tile(int tile, const Pixels& out, const int* start, const in
     for (unsigned todo = blocks_of(s, tx, ty) & live; todo; todo &= todo - 1) {
       const int k = __builtin_ctz(todo);
       F t = T[k];
-      const Hit h = evaluate(s, columns[k & 3] - s.x, rows[k >> 2] - s.y, t, near, crossing);
+      const Hit h = evaluate(exp2, s, columns[k & 3] - s.x, rows[k >> 2] - s.y, t, near, crossing);
       const F w = h.use ? h.weight : F{};
       for (int c = 0; c < kCount; c++) sum_of[k][c] += w * feature[c];
       if (kDepth > 0) {
@@ -149,8 +158,8 @@ static void forward_tile(int tile, const Pixels& out, const int* start, const in
         depth[k] += w * z;
       }
       T[k] = h.use ? h.next : t;
-      if (!any((I)T[k] >= 0)) live &= ~(1u << k);
     }
+    if ((i - start[tile]) % 8 == 7) live = still_live(live, T);
   }
   for (int k = 0; k < kBlocks; k++) {
 #pragma clang loop unroll(disable)
@@ -194,6 +203,7 @@ static void backward_tile(int tile, const Pixels& image, const Pixels& back, con
   const F px = lane_x() + ((float)(tx * kTile) + 0.5f);
   const F py = lane_y() + ((float)(ty * kTile) + 0.5f);
   const I crossing = I{} - crossed;
+  const Exp2 exp2;
   F columns[4], rows[kBands];
   for (int j = 0; j < 4; j++) columns[j] = px + block_x(j);
   for (int j = 0; j < kBands; j++) rows[j] = py + block_y(4 * j);
@@ -248,6 +258,7 @@ static void backward_tile(int tile, const Pixels& image, const Pixels& back, con
   }
   unsigned live = blocks_in_image(tx, ty, image.width, image.height);
   for (int i = start[tile]; i < start[tile + 1]; i++) {
+    if ((i - start[tile]) % 8 == 7) live = still_live(live, T);
     float* out = gradient + (long)i * kGradient;
     const Surfel& s = surfels[list[i]];
     const float* feature = features + (long)list[i] * stride;
@@ -260,9 +271,8 @@ static void backward_tile(int tile, const Pixels& image, const Pixels& back, con
       const int k = __builtin_ctz(todo);
       const F dx = columns[k & 3] - s.x, dy = rows[k >> 2] - s.y;
       F t = T[k];
-      const Hit h = evaluate(s, dx, dy, t, near, crossing);
+      const Hit h = evaluate(exp2, s, dx, dy, t, near, crossing);
       T[k] = h.use ? h.next : t;
-      if (!any((I)T[k] >= 0)) live &= ~(1u << k);
       if (!any(h.use)) continue;
       const F w = h.use ? h.weight : F{};
       F d = {}, vz = {};
