@@ -21,7 +21,7 @@ from benchmarks.splat_scenes import lab_scene
 from twinloop.geometry import se3
 from twinloop.geometry.raycast import MeshRenderer
 from twinloop.hand.model import RobotModel
-from twinloop.lab.film import FilmSettings, Stage, robot_scene, set_up
+from twinloop.lab.film import FilmSettings, Stage, robot_scene, set_up, table_scene
 from twinloop.lab.lens import LabCamera
 from twinloop.lab.objects import LabObject
 from twinloop.lab.pushes import (
@@ -89,6 +89,7 @@ def judge(item: LabObject, gaussians: Gaussians, pushes: list[RecordedPush]) -> 
     plain = LabCamera(settings.width, settings.height, stage.camera.intrinsics, (0.0,) * 5)
     camera = Camera(np.array(plain.intrinsics), plain.width, plain.height, stage.T_world_camera)
     film = _Film(robot_scene(item, robot, stage, 0), plain, stage)
+    alone = _Film(table_scene(item, stage, 0).compile(), plain, stage)
     out = []
     for push in pushes:
         moments = np.linspace(0.15, 0.95, FRAMES) * push.rollout.time[-1]
@@ -97,7 +98,8 @@ def judge(item: LabObject, gaussians: Gaussians, pushes: list[RecordedPush]) -> 
         for state, pose, view in zip(states, poses, replay(gaussians, poses, camera), strict=True):
             cover = coverage(item, camera, pose)
             frame = film.frame(state)
-            bare, hidden = film.without(state), film.hidden(state, frame)
+            bare = film.without(state)
+            hidden = _wider(np.abs(frame - alone.frame(state[-7:])).max(axis=-1) > 2 / 255)
             shown = view.rgb + (1 - view.alpha)[..., None] * bare
             inside = (cover > 0.5) & ~hidden
             turned = np.degrees(np.linalg.norm(se3.log(pose)[3:]))
@@ -105,6 +107,7 @@ def judge(item: LabObject, gaussians: Gaussians, pushes: list[RecordedPush]) -> 
             overlap = (solid & (cover > 0.5)).sum() / (solid | (cover > 0.5)).sum()
             out.append(Judged(psnr((shown - frame)[inside]), float(overlap), float(turned)))
     film.close()
+    alone.close()
     return out
 
 
@@ -145,18 +148,12 @@ class _Film:
         away[-5] = -1000
         return self.frame(away)
 
-    def hidden(self, state: Array, frame: Float32) -> NDArray[np.bool_]:
-        """Which pixels the robot may cover: where the frame changes without it, and around."""
-        robot = state.copy()
-        robot[:-7] = 0
-        change = np.abs(frame - self.frame(robot)).max(axis=-1) > 2 / 255
-        return np.asarray(_wider(change))
-
     def close(self) -> None:
         self.renderer.close()
 
 
 def _wider(mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """The mask and 2 px around it."""
     from scipy.ndimage import binary_dilation
 
     return np.asarray(binary_dilation(mask, iterations=2))
