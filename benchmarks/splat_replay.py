@@ -43,7 +43,7 @@ from twinloop.splat.train import TrainSettings, train
 
 import mujoco  # isort: skip  after twinloop.lab.render, which chooses the GL first
 
-ITERATIONS = 1500
+ITERATIONS = 1200
 FRAMES = 3
 """Frames judged per push."""
 FINE = 2
