@@ -24,8 +24,9 @@ class Rows:
         self.first[row].lerp_(gradient, 1 - b1)
         self.second[row].mul_(b2).addcmul_(gradient, gradient, value=1 - b2)
         bias = (1 - b2**count) ** 0.5 / (1 - b1**count)
-        moved: Tensor = self.first[row] / (self.second[row].sqrt() + 1e-15)
-        return moved * (-self.step_size * factor * bias)
+        moved = self.first[row] / (self.second[row].sqrt() + 1e-15)
+        step: Tensor = moved * (-self.step_size * factor * bias)
+        return step
 
     def state(self, prefix: str) -> dict[str, Tensor]:
         """All that the next steps depend on."""

@@ -31,7 +31,7 @@ class TrainSettings:
     step_scales: float = 8e-3
     step_quaternions: float = 2e-3
     step_opacities: float = 3e-2
-    step_sh: float = 6e-3
+    step_sh: float = 1.2e-2
     sh_rest: float = 0.25
     """Step of the direction-dependent coefficients relative to `step_sh`."""
     last_means: float = 0.05

@@ -164,7 +164,7 @@ class Trainer(Generic[Splats]):
     def _keywords(self, progress: float) -> dict[str, Any]:
         s = self.settings
         keywords: dict[str, Any] = {}
-        if self.model.flat:
+        if self.model.flat and self.device == "cpu":  # gsplat's kernels have 2 built in
             grown = min(1.0, progress / s.filter_until) if s.filter_until > 0 else 1.0
             keywords["filter_inv_square"] = s.filter_last**grown
         if self.objective is not None:
