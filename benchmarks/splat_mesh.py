@@ -200,10 +200,14 @@ def surfels(preset: str) -> list[Figure]:
         raw = score(*fusion.field().mesh(), scene)
         figures += _figures(preset, f"surfels, {depth} {mode} as rendered", raw)
         sunk = sinkage(fusion)
-        mesh = fusion.field(sunk).mesh()
+        plain = score(*fusion.field(sunk).mesh(), scene)
+        figures += _figures(preset, f"surfels, {depth} {mode}, unsunk", plain)
+        mesh = fusion.field(sunk, chosen.agree).mesh()
         spent = time.process_time() - began
         chief = (depth, mode) == MODES[0]
-        figures += _figures(preset, f"surfels, {depth} {mode}", score(*mesh, scene), judged=chief)
+        figures += _figures(
+            preset, f"surfels, {depth} {mode}, unsunk and hull", score(*mesh, scene), judged=chief
+        )
         figures.append(
             Figure(
                 f"{preset}, {depth} {mode}: sinkage measured without truth",
@@ -255,7 +259,7 @@ def ablations(preset: str = "ketchup") -> list[Figure]:
         chosen = ExtractSettings(filter_inv_square=settings.filter_last)
         fusion = fuse(scene.views, shapes, render_depth(made, scene.views, shapes, chosen))
         raw = score(*fusion.field().mesh(), scene)
-        done = score(*fusion.field(sinkage(fusion)).mesh(), scene)
+        done = score(*fusion.field(sinkage(fusion), chosen.agree).mesh(), scene)
         figures += _figures(preset, f"{what}, as rendered", raw)[:1]
         figures += _figures(preset, what, done)
     return figures

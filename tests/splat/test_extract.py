@@ -22,7 +22,7 @@ from twinloop.splat.inferred import inferred_faces, merge_scans, unseen_vertices
 from twinloop.splat.surface import is_watertight, vertex_normals
 from twinloop.splat.surfel_losses import normal_consistency, prior_agreement
 from twinloop.splat.surfels import Surfels, on_surface
-from twinloop.splat.tsdf import FusionSettings, fuse
+from twinloop.splat.tsdf import Fusion, FusionSettings, fuse
 from twinloop.splat.views import Views
 
 CENTRE = np.array([0.01, -0.02, 0.2])
@@ -57,6 +57,17 @@ def test_a_dent_is_not_taken_for_sinkage() -> None:
     )
     views, shapes, depth = depth_views(lathe, elevations=(-30.0, 25.0, 55.0))
     assert abs(sinkage(fuse(views, shapes, depth, FUSION))) < 1e-4
+
+
+def test_depth_near_the_hull_becomes_the_hull() -> None:
+    """Within half of `agree` the hull's distance is taken, beyond it the depths', never outside."""
+    hull = np.full((2, 2, 5), 1e-3, np.float32)
+    surface = hull - np.array([0.0, 2e-4, 4.5e-4, 7e-4, -1e-3], np.float32)
+    fusion = Fusion(surface, hull, np.zeros(3), 1e-3, 1e-3, FusionSettings(slack=0.1))
+    got = fusion.field(0.0, agree=0.6).value[0, 0]
+    np.testing.assert_allclose(got, [1e-3, 1e-3, 7.75e-4, 3e-4, 1.1e-3], atol=1e-8)
+    plain = fusion.field(1e-4).value[0, 0]
+    np.testing.assert_allclose(plain, [1.1e-3, 9e-4, 6.5e-4, 4e-4, 1.1e-3], atol=1e-8)
 
 
 def test_half_sample_mode_ignores_a_long_tail() -> None:

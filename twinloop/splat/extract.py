@@ -50,6 +50,9 @@ class ExtractSettings:
     """Whether to move the surface outward by what it sank, measured against the hull."""
     most_sunk: float = 2.0
     """The farthest it may be moved, in pixels."""
+    agree: float = 0.6
+    """Pixels within which depth and hull are taken to mean the same surface, the hull's; 0 where
+    masks are worse than that. A hollow of half of it or less is lost."""
     fusion: FusionSettings = field(default_factory=FusionSettings)
 
 
@@ -84,7 +87,7 @@ def extract_mesh(
     depth = render_depth(surfels, views, shapes, settings)
     fusion = fuse(views, shapes, depth, settings.fusion)
     sunk = sinkage(fusion, settings.most_sunk) if settings.unsink else 0.0
-    return mesh_of(fusion.field(sunk), views, sunk)
+    return mesh_of(fusion.field(sunk, settings.agree), views, sunk)
 
 
 def mesh_of(field_: Field, views: Views, sunk: float = 0.0) -> SurfaceMesh:

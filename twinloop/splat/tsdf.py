@@ -89,10 +89,18 @@ class Fusion:
     """Size (m) of the pictures' pixels at the object."""
     settings: FusionSettings
 
-    def field(self, offset: float = 0.0) -> Field:
-        """Both together, the depths' surface moved outward by `offset` (m) first."""
+    def field(self, offset: float = 0.0, agree: float = 0.0) -> Field:
+        """Both together, the depths' surface moved outward by `offset` (m) first.
+
+        Where the two differ by less than half of `agree` (pixels) they are taken to mean the same
+        surface, which outlines know better; up to `agree` it goes over to the depths'.
+        """
         slack = self.settings.slack * self.pixel
-        value = np.minimum(self.surface + np.float32(offset), self.hull + np.float32(slack))
+        surface = self.surface + np.float32(offset)
+        if agree > 0:
+            gap = self.hull - surface
+            surface += np.clip(2 - np.abs(gap) / np.float32(0.5 * agree * self.pixel), 0, 1) * gap
+        value = np.minimum(surface, self.hull + np.float32(slack))
         table = self.settings.table
         if table is not None:
             heights = self.origin[2] + self.step * np.arange(value.shape[2]) - table
