@@ -28,7 +28,7 @@ class SurfelSettings:
     """Of the spread of depth along a ray, in object radii; it costs sharpness when large."""
     prior_weight: float = 0.1
     """Of 1 - cosine between rendered normals and given ones, where there are any."""
-    opaque_weight: float = 0.01
+    opaque_weight: float = 0.02
     """Of the mean of 1 - opacity: clear layers would share the surface between depths."""
     begin: float = 0.1
     """Part of the training before which only the pictures count."""
