@@ -1,12 +1,12 @@
 """From trained surfels to a closed mesh.
 
-Surfels sink a little below the surface that they paint. Each is a Gaussian with a tail, and along
-the object's outline a ray passes many of them edge-on, so that their tails add up: the rendered
-outline lies outside of the surfels' sheet. Fitting outlines therefore pulls the sheet inward, by
-half a pixel or so everywhere, since every part of a surface is on the outline in some picture. The
-low-pass filter of 2DGS is the larger part of it, and training anneals it; what remains is measured
-here and taken away. No truth is needed for that: the hull of the masks touches the object wherever
-a camera grazes it, so that the commonest gap between the sheet and the hull is how far it sank.
+Surfels sink a little below the surface that they paint. The likely cause: each is a Gaussian with a
+tail, and along the outline a ray passes many of them edge-on, so that their tails add up and the
+rendered outline lies outside of the surfels' sheet; fitting outlines then pulls the sheet inward,
+everywhere, since every part of a surface is on the outline in some picture. gsplat's low-pass
+filter sinks it further, and a narrow one is trained with; what remains is measured here and taken
+away. No truth is needed for that: the hull of the masks touches the object wherever a camera grazes
+it, so that the commonest gap between the sheet and the hull is how far it sank.
 """
 
 from __future__ import annotations
