@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -83,27 +84,28 @@ def drawn(
     middle = np.median(splats.means, axis=0) if len(splats) else np.zeros(3)
     away = np.linalg.norm(T_camera_splats[:3, :3] @ middle + T_camera_splats[:3, 3])
     near = float(np.clip(0.02 * away, 1e-9, 0.01))
-    names = ("means", "quaternions", "scales", "opacities", "sh")
-    arguments = (
-        *(tensor(getattr(splats, name)) for name in names),
-        tensor(T_camera_splats)[None],
-        camera_matrix(tensor(intrinsics))[None],
-        width,
-        height,
-    )
+    arguments: dict[str, Any] = {
+        "means": tensor(splats.means),
+        "quats": tensor(splats.quaternions),
+        "scales": tensor(splats.scales),
+        "opacities": tensor(splats.opacities),
+        "colors": tensor(splats.sh),
+        "viewmats": tensor(T_camera_splats)[None],
+        "Ks": camera_matrix(tensor(intrinsics))[None],
+        "width": width,
+        "height": height,
+        "sh_degree": splats.degree,
+        "near_plane": near,
+    }
     with torch.no_grad():
         if isinstance(splats, Surfels):
             from twinloop.splat.rasterize_2dgs import rasterization_2dgs
 
-            image, alpha = rasterization_2dgs(
-                *arguments,
-                sh_degree=splats.degree,
-                near_plane=near,
-                filter_inv_square=FILTER if device == "cpu" else 2.0,
-                surface_normals=False,
-            )[:2]
+            if device == "cpu":  # gsplat's kernels have 2 built in
+                arguments |= {"filter_inv_square": FILTER, "surface_normals": False}
+            image, alpha = rasterization_2dgs(**arguments)[:2]
         else:
-            image, alpha, _ = rasterization(*arguments, sh_degree=splats.degree, near_plane=near)
+            image, alpha, _ = rasterization(**arguments)
     return image[0].cpu().numpy(), alpha[0, ..., 0].cpu().numpy()
 
 

@@ -57,7 +57,7 @@ def from_points(
     sh[:, 0] = (colors.astype(np.float64) / 255 - 0.5) / SH0
     return Gaussians(
         points.astype(np.float32),
-        np.tile(np.float32([1, 0, 0, 0]), (len(points), 1)),
+        np.tile(np.array([1, 0, 0, 0], np.float32), (len(points), 1)),
         np.repeat(scale[:, None], 3, axis=1).astype(np.float32),
         np.full(len(points), opacity, np.float32),
         sh.astype(np.float32),
