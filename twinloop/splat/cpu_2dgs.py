@@ -124,11 +124,11 @@ class Rasterize(torch.autograd.Function):
         lists = _bin(records, len(order), camera)
         background = background.detach().contiguous()
         pictures = _composite(lists, records, extra, background, camera)
-        image, alpha, normal, distortion, median, transmittance = pictures
+        image, alpha, normal, distortion, median, transmittance, used = pictures
         ctx.save_for_backward(
             means, quats, scales, opacities, colors, background, image, normal, distortion
         )
-        ctx.kept = values, order, ranks, records, extra, lists, transmittance
+        ctx.kept = values, order, ranks, records, extra, lists, transmittance, used
         ctx.mark_non_differentiable(radii, centres, depths)
         return image, alpha, normal, distortion, median, radii, centres, depths
 
@@ -137,16 +137,14 @@ class Rasterize(torch.autograd.Function):
         """Adjoint of the compositing, then of the projection, both by hand."""
         camera: Camera = ctx.camera
         *inputs, background, image, normal, distortion = ctx.saved_tensors
-        values, order, ranks, records, extra, lists, transmittance = ctx.kept
+        values, order, ranks, records, extra, lists, transmittance, used = ctx.kept
         inputs = [t.detach().contiguous() for t in inputs]
         given = [None if g is None else g.contiguous() for g in gradients[:5]]
         v_records, v_extra, v_screen = _composite_adjoint(
             lists, order, len(inputs[0]), records, extra, background, image, normal, distortion,
-            transmittance, given, camera,
+            transmittance, used, given, camera,
         )  # fmt: skip
-        adjoint, v_values = _project_adjoint(
-            inputs, values, ranks, lists[2], records, v_records, camera
-        )
+        adjoint, v_values = _project_adjoint(inputs, values, ranks, records, v_records, camera)
         if v_extra is not None:
             adjoint[4][order.long(), 3:] = v_extra[:, : adjoint[4].shape[1] - 3]
         v_view = v_k = v_background = None
@@ -258,22 +256,24 @@ def _composite(
     h, w, x = camera.height, camera.width, len(background)
     start, entries, _, _ = lists
     image, alpha, transmittance = torch.empty(h, w, x), torch.empty(h, w), torch.empty(h, w)
-    normal = torch.empty(h, w, 3)
+    normal = torch.empty(h, w, 3) if camera.normals else torch.zeros(h, w, 3)
+    used = torch.empty(len(entries), dtype=torch.int32)
     distortion = torch.empty(h, w) if camera.distortion else torch.zeros(h, w)
     median = torch.empty(h, w) if camera.depth else torch.zeros(h, w)
     for part in _passes(extra, camera, x):
         main = part[2] < 0
         depth = (1 + camera.distortion) * (camera.depth and main)
-        pictures = [image, *(t if main else None for t in (normal, alpha, distortion, median))]
+        seen = normal if camera.normals else None
+        pictures = [image, *(t if main else None for t in (seen, alpha, distortion, median))]
         _run(
             steps.FORWARD,
             _layout(len(start) - 1, depth, x, part, extra, camera),
             [_near(camera)],
             [start, entries, records, records if main else extra, background, transmittance,
-             *pictures],
+             *pictures, used],
             worker_count(),
         )  # fmt: skip
-    return image, alpha, normal, distortion, median, transmittance
+    return image, alpha, normal, distortion, median, transmittance, used
 
 
 def _near(camera: Camera) -> float:
@@ -284,7 +284,7 @@ def _near(camera: Camera) -> float:
 def _composite_adjoint(
     lists: tuple[Tensor, ...], order: Tensor, count: int, records: Tensor, extra: Tensor | None,
     background: Tensor, image: Tensor, normal: Tensor, distortion: Tensor, transmittance: Tensor,
-    given: list[Tensor | None], camera: Camera,
+    used: Tensor, given: list[Tensor | None], camera: Camera,
 ) -> tuple[Tensor, Tensor | None, Tensor]:  # fmt: skip
     """Gradients of the records, of the features that are in none, and of shifts in the image."""
     start, entries, begin, place = lists
@@ -302,7 +302,7 @@ def _composite_adjoint(
         layout = _layout(len(start) - 1, depth, x, part, extra, camera)
         back = [
             v_image,
-            v_normal if main else None,
+            v_normal if main and camera.normals else None,
             v_alpha if main else None,
             v_distortion if depth == 2 else None,
             v_median if depth else None,
@@ -312,7 +312,7 @@ def _composite_adjoint(
             layout,
             [_near(camera)],
             [start, entries, records, records if main else extra, background, transmittance,
-             image, normal, None, distortion, None, *back, gradient],
+             image, normal, None, distortion, None, *back, gradient, used],
             worker_count(),
         )  # fmt: skip
         _run(
@@ -320,19 +320,23 @@ def _composite_adjoint(
             [m, *layout[9:11], int(main)],
             [],
             [begin, place, order, records, gradient, v_records, v_records if main else v_extra,
-             v_screen],
+             v_screen, used],
             worker_count(),
         )  # fmt: skip
     return v_records, v_extra, v_screen
 
 
 def _project_adjoint(
-    inputs: list[Tensor], values: Tensor, ranks: Tensor, begin: Tensor, records: Tensor,
-    v_records: Tensor, camera: Camera,
-) -> tuple[list[Tensor], Tensor]:  # fmt: skip
+    inputs: list[Tensor],
+    values: Tensor,
+    ranks: Tensor,
+    records: Tensor,
+    v_records: Tensor,
+    camera: Camera,
+) -> tuple[list[Tensor], Tensor]:
     """Gradients of the inputs and of the camera's sixteen values."""
     adjoint = [torch.zeros_like(t) for t in inputs]
     v_values = torch.zeros(SLICES, 16)
-    tensors = [values, *inputs, ranks, records, v_records, v_values, *adjoint, begin]
+    tensors = [values, *inputs, ranks, records, v_records, v_values, *adjoint]
     _run(steps.ADJOINT, _shapes(inputs, camera), [], tensors, SLICES)
     return adjoint, v_values.sum(dim=0)

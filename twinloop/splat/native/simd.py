@@ -306,6 +306,75 @@ TL_INLINE int depth_order(int count, const float* depth, int* scratch, int* orde
   return n;
 }
 
+#define TL_MIX __builtin_shufflevector
+// Four pixels of 1, 3 or 4 channels, from pixel by pixel to channel by channel and back.
+TL_INLINE void split(const F4 (&p)[1], F4 (&c)[1]) { c[0] = p[0]; }
+TL_INLINE void split(const F4 (&p)[3], F4 (&c)[3]) {
+  c[0] = TL_MIX(TL_MIX(p[0], p[1], 0, 3, 6, 6), p[2], 0, 1, 2, 5);
+  c[1] = TL_MIX(TL_MIX(p[0], p[1], 1, 4, 7, 7), p[2], 0, 1, 2, 6);
+  c[2] = TL_MIX(TL_MIX(p[0], p[1], 2, 5, 5, 5), p[2], 0, 1, 4, 7);
+}
+TL_INLINE void split(const F4 (&p)[4], F4 (&c)[4]) {
+  const F4 a = TL_MIX(p[0], p[1], 0, 4, 1, 5), b = TL_MIX(p[2], p[3], 0, 4, 1, 5);
+  const F4 d = TL_MIX(p[0], p[1], 2, 6, 3, 7), e = TL_MIX(p[2], p[3], 2, 6, 3, 7);
+  c[0] = TL_MIX(a, b, 0, 1, 4, 5);
+  c[1] = TL_MIX(a, b, 2, 3, 6, 7);
+  c[2] = TL_MIX(d, e, 0, 1, 4, 5);
+  c[3] = TL_MIX(d, e, 2, 3, 6, 7);
+}
+TL_INLINE void weave(const F4 (&c)[1], F4 (&p)[1]) { p[0] = c[0]; }
+TL_INLINE void weave(const F4 (&c)[3], F4 (&p)[3]) {
+  p[0] = TL_MIX(TL_MIX(c[0], c[1], 0, 4, 1, 5), c[2], 0, 1, 4, 2);
+  p[1] = TL_MIX(TL_MIX(c[1], c[2], 1, 5, 2, 6), c[0], 0, 1, 6, 2);
+  p[2] = TL_MIX(TL_MIX(c[2], c[2], 2, 3, 2, 3), TL_MIX(c[0], c[1], 3, 7, 3, 7), 0, 4, 5, 1);
+}
+TL_INLINE void weave(const F4 (&c)[4], F4 (&p)[4]) { split(c, p); }
+
+// Pixels of a block, `count` channels of an image of `stride` channels; zeros outside the image.
+template <int C>
+TL_INLINE void load_block(const float* image, int x, int y, int width, int height, int stride,
+                          int count, F* out) {
+  if (x + kBlockWidth <= width && y + kBlockHeight <= height && stride == C && count == C) {
+    for (int r = 0; r < kBlockHeight; r++) {
+      F4 pixels[C], channels[C];
+      __builtin_memcpy(pixels, image + ((long)(y + r) * width + x) * C, sizeof pixels);
+      split(pixels, channels);
+      for (int c = 0; c < C; c++) __builtin_memcpy((float*)(out + c) + 4 * r, channels + c, 16);
+    }
+    return;
+  }
+  float rows[C][kLanes];
+  for (int l = 0; l < kLanes; l++) {
+    const int px = x + (l & 3), py = y + (l >> 2);
+    const bool inside = px < width && py < height;
+    const float* p = image + ((long)py * width + px) * stride;
+    for (int c = 0; c < C; c++) rows[c][l] = inside && c < count ? p[c] : 0.0f;
+  }
+  __builtin_memcpy(out, rows, sizeof rows);
+}
+template <int C>
+TL_INLINE void store_block(float* image, int x, int y, int width, int height, int stride, int count,
+                           const F* in) {
+  if (x + kBlockWidth <= width && y + kBlockHeight <= height && stride == C && count == C) {
+    for (int r = 0; r < kBlockHeight; r++) {
+      F4 pixels[C], channels[C];
+      for (int c = 0; c < C; c++) __builtin_memcpy(channels + c, (float*)(in + c) + 4 * r, 16);
+      weave(channels, pixels);
+      __builtin_memcpy(image + ((long)(y + r) * width + x) * C, pixels, sizeof pixels);
+    }
+    return;
+  }
+  float rows[C][kLanes];
+  __builtin_memcpy(rows, in, sizeof rows);
+  for (int l = 0; l < kLanes; l++) {
+    const int px = x + (l & 3), py = y + (l >> 2);
+    if (px >= width || py >= height) continue;
+    float* p = image + ((long)py * width + px) * stride;
+    for (int c = 0; c < C; c++)
+      if (c < count) p[c] = rows[c][l];
+  }
+}
+
 }  // namespace twinloop
 """
 """C++ text."""

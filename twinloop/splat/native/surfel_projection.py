@@ -261,16 +261,17 @@ struct Outputs {
   float *camera, *means, *quats, *scales, *opacities, *colors;
 };
 
-// Gradients of surfels [from, to); of those in no tile they are zero.
+// Gradients of surfels [from, to); of those that count nowhere they stay zero.
 TL_INLINE void project_adjoint(int from, int to, const int* ranks, const Inputs& in,
-                               const int* begin, const float* records, const float* gradient,
+                               const float* records, const float* gradient,
                                const Outputs& out) {
   double v_camera[16] = {};
   for (int i = from; i < to; i++) {
     const int n = ranks[i];
-    if (n < 0 || begin[n] == begin[n + 1]) continue;
+    if (n < 0) continue;
     const Surfel& r = ((const Surfel*)records)[n];
     const Surfel& g = ((const Surfel*)gradient)[n];
+    if (g.disc == 0.0f) continue;
     const float* mean = in.means + 3l * i;
     const Placed s = place_surfel(in.camera, mean, in.quats + 4l * i,
                                   in.scales + (long)in.scale_stride * i);

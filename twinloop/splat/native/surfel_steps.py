@@ -14,12 +14,15 @@ namespace surfels {
 // Gradient of records [from, to) out of those of their entries, added in order: laid out like the
 // record, whose outline has none. `screen` (n, 2): of a shift of the whole surfel in the image.
 TL_INLINE void gather(int from, int to, const int* begin, const int* place, const int* order,
-                      const Surfel* surfels, const float* gradient, int stride, bool first,
-                      float* records, float* features, float* screen) {
+                      const Surfel* surfels, const unsigned* used, const float* gradient,
+                      int stride, bool first, float* records, float* features, float* screen) {
   for (int n = from; n < to; n++) {
     F8 a = {}, b = {};
     F4 c = {};
+    bool counts = false;
     for (int e = begin[n]; e < begin[n + 1]; e++) {
+      if (!used[place[e]]) continue;
+      counts = true;
       const float* from_entry = gradient + (long)place[e] * kGradient;
       F8 v;
       F4 w;
@@ -32,6 +35,7 @@ TL_INLINE void gather(int from, int to, const int* begin, const int* place, cons
     }
     Surfel& r = ((Surfel*)records)[n];
     if (first) r = Surfel{};
+    r.disc = counts ? 1.0f : 0.0f;  // for the projection's adjoint
     r.x += a[0];
     r.y += a[1];
     r.opacity += a[2];
@@ -59,11 +63,12 @@ TL_INLINE void gather(int from, int to, const int* begin, const int* place, cons
 // Which template: as few features and as little depth as this pass was asked for.
 TL_INLINE void forward(int depth, int tile, const Pixels& out, const int* start, const int* list,
                        const float* records, const float* features, int stride, float near,
-                       int crossed, const float* background, float* transmittance) {
+                       int crossed, const float* background, float* transmittance,
+                       unsigned* used) {
   const Surfel* s = (const Surfel*)records;
 #define TL_CASE(count, level)                                                                  \
   forward_tile<count, level>(tile, out, start, list, s, features, stride, near, crossed,    \
-                             background, transmittance)
+                             background, transmittance, used)
   const bool wide = out.normal || out.taken > 3;
   if (depth > 1) TL_CASE(6, 2);
   else if (depth > 0 && wide) TL_CASE(6, 1);
@@ -75,11 +80,12 @@ TL_INLINE void forward(int depth, int tile, const Pixels& out, const int* start,
 TL_INLINE void backward(int depth, int tile, const Pixels& image, const Pixels& back,
                         const int* start, const int* list, const float* records,
                         const float* features, int stride, float near, int crossed,
-                        const float* background, const float* transmittance, float* gradient) {
+                        const float* background, const float* transmittance,
+                        const unsigned* used, float* gradient) {
   const Surfel* s = (const Surfel*)records;
 #define TL_CASE(count, level)                                                                   \
   backward_tile<count, level>(tile, image, back, start, list, s, features, stride, near, \
-                              crossed, background, transmittance, gradient)
+                              crossed, background, transmittance, used, gradient)
   const bool wide = back.normal || (back.colour && image.taken > 3);
   if (depth > 1) TL_CASE(6, 2);
   else if (depth > 0 && wide) TL_CASE(6, 1);
@@ -129,19 +135,21 @@ static void run(int step, int slice, int slices, const Arguments& a) {
     const Pixels out = pixels(a, 6);
     for (int tile = slice; tile < w[0]; tile += slices)
       forward(w[1], tile, out, a.ints(0), a.ints(1), a.floats(2), a.floats(3) + w[9], w[10], r[0],
-              w[11], a.floats(4), a.floats(5));
+              w[11], a.floats(4), a.floats(5), (unsigned*)a.ints(11));
   } else if (step == 5) {
     const Pixels image = pixels(a, 6), back = pixels(a, 11);
     for (int tile = slice; tile < w[0]; tile += slices)
       backward(w[1], tile, image, back, a.ints(0), a.ints(1), a.floats(2), a.floats(3) + w[9],
-               w[10], r[0], w[11], a.floats(4), a.floats(5), a.floats(16));
+               w[10], r[0], w[11], a.floats(4), a.floats(5),
+               (const unsigned*)a.ints(17), a.floats(16));
   } else if (step == 6) {
-    gather(from, to, a.ints(0), a.ints(1), a.ints(2), (const Surfel*)a.floats(3), a.floats(4),
-           w[2], w[3] != 0, a.floats(5), a.floats(6) + w[1], a.floats(7));
+    gather(from, to, a.ints(0), a.ints(1), a.ints(2), (const Surfel*)a.floats(3),
+           (const unsigned*)a.ints(8), a.floats(4), w[2], w[3] != 0, a.floats(5),
+           a.floats(6) + w[1], a.floats(7));
   } else if (step == 7) {
     const Outputs out{a.floats(9) + 16 * slice, a.floats(10), a.floats(11), a.floats(12),
                       a.floats(13), a.floats(14)};
-    project_adjoint(from, to, a.ints(6), inputs(a), a.ints(15), a.floats(7), a.floats(8), out);
+    project_adjoint(from, to, a.ints(6), inputs(a), a.floats(7), a.floats(8), out);
   }
 }
 

@@ -84,7 +84,7 @@ struct Pixels {
 
 struct Hit {  // what is common to both passes for one surfel on one block
   F u, v, plane, inverse, raw, weight, next, depth;
-  I inside, use;  // on the plane rather than the low-pass disc; contributes
+  I inside, use, seen;  // on the plane rather than the disc; contributes; does or ends the pixel
 };
 
 // T is negative where a pixel is done, which makes `next` too small for any contribution.
@@ -108,6 +108,7 @@ TL_INLINE Hit evaluate(const Exp2& exp2, const Surfel& s, F dx, F dy, F& T, floa
   h.next = T - h.weight;
   const I hit = (alpha >= kAlphaLow) & (h.depth > near);
   h.use = hit & (h.next > kOpaque);
+  h.seen = hit & (T > 0.0f);
   const I stop = hit & ~h.use;
   T = (F)((I)T | (stop & (int)0x80000000));
   return h;
@@ -120,11 +121,54 @@ TL_INLINE unsigned still_live(unsigned live, const F* T) {
   return live;
 }
 
-// kDepth: 0 no depth, 1 depth, 2 depth and distortion.
+struct Place {  // pixel of the image
+  int x, y;
+};
+template <int C>
+TL_INLINE void put(float* image, Place at, const Pixels& p, int stride, int count, const F* in) {
+  store_block<C>(image, at.x, at.y, p.width, p.height, stride, count, in);
+}
+template <int C>
+TL_INLINE void take(const float* image, Place at, const Pixels& p, int stride, int count, F* out) {
+  load_block<C>(image, at.x, at.y, p.width, p.height, stride, count, out);
+}
+TL_INLINE int some(int count) { return count < 3 ? count : 3; }
+// A block of this pass's features and, after them, of depth: three colours and depth at once if
+// that is all the image has.
+template <int kCount, int kDepth>
+TL_INLINE void put_colours(const Pixels& p, Place at, const F* v) {
+  if (kDepth > 0 && p.depth == 3 && p.taken == 3) {
+    const F four[4] = {v[0], v[1], v[2], v[kCount]};
+    return put<4>(p.colour, at, p, p.channels, 4, four);
+  }
+  put<3>(p.colour + p.first, at, p, p.channels, some(p.taken), v);
+  if (kCount > 3 && p.taken > 3)
+    put<3>(p.colour + p.first + 3, at, p, p.channels, p.taken - 3, v + kCount - 3);
+  if (kDepth > 0 && p.depth >= 0) put<1>(p.colour + p.depth, at, p, p.channels, 1, v + kCount);
+}
+template <int kCount, int kDepth>
+TL_INLINE void take_colours(const float* image, const Pixels& p, Place at, F* v) {
+  for (int c = 0; c <= kCount; c++) v[c] = F{};
+  if (kDepth > 0 && p.depth == 3 && p.taken == 3) {
+    F four[4];
+    take<4>(image, at, p, p.channels, 4, four);
+    for (int c = 0; c < 3; c++) v[c] = four[c];
+    v[kCount] = four[3];
+    return;
+  }
+  take<3>(image + p.first, at, p, p.channels, some(p.taken), v);
+  if (kCount > 3 && p.taken > 3)
+    take<3>(image + p.first + 3, at, p, p.channels, p.taken - 3, v + kCount - 3);
+  if (kDepth > 0 && p.depth >= 0) take<1>(image + p.depth, at, p, p.channels, 1, v + kCount);
+}
+
+// kDepth: 0 no depth, 1 depth, 2 depth and distortion. used[i]: the blocks on which entry i of the
+// list contributes or ends a pixel, all that the backward pass visits.
 template <int kCount, int kDepth>
 static void forward_tile(int tile, const Pixels& out, const int* start, const int* list,
                          const Surfel* surfels, const float* features, int stride, float near,
-                         int crossed, const float* background, float* transmittance) {
+                         int crossed, const float* background, float* transmittance,
+                         unsigned* used) {
   constexpr int kColours = kCount > 0 ? kCount : 1;
   const int across = (out.width + kTile - 1) / kTile, tx = tile % across, ty = tile / across;
   F T[kBlocks], sum_of[kBlocks][kColours], depth[kBlocks], distortion[kBlocks], median[kBlocks];
@@ -142,7 +186,9 @@ static void forward_tile(int tile, const Pixels& out, const int* start, const in
     for (int c = 0; c < kCount; c++) sum_of[k][c] = F{};
   }
   unsigned live = blocks_in_image(tx, ty, out.width, out.height);
-  for (int i = start[tile]; i < start[tile + 1] && live; i++) {
+  int i = start[tile];
+  for (; i < start[tile + 1] && live; i++) {
+    unsigned mask = 0;
     const Surfel& s = surfels[list[i]];
     const float* feature = features + (long)list[i] * stride;
     for (unsigned todo = blocks_of(s, tx, ty) & live; todo; todo &= todo - 1) {
@@ -158,45 +204,42 @@ static void forward_tile(int tile, const Pixels& out, const int* start, const in
         depth[k] += w * z;
       }
       T[k] = h.use ? h.next : t;
+      mask |= (unsigned)any(h.seen) << k;
     }
+    used[i] = mask;
     if ((i - start[tile]) % 8 == 7) live = still_live(live, T);
   }
-  for (int k = 0; k < kBlocks; k++) {
-#pragma clang loop unroll(disable)
-    for (int l = 0; l < kLanes; l++) {
-      const int x = tx * kTile + (int)block_x(k) + l % kBlockWidth;
-      const int y = ty * kTile + (int)block_y(k) + l / kBlockWidth;
-      if (x >= out.width || y >= out.height) continue;
-      const long p = (long)y * out.width + x;
-      const float t = T[k][l] < 0.0f ? -T[k][l] : T[k][l];
-      float* colour = out.colour + p * out.channels;
-      for (int c = 0; c < kCount && c < out.taken; c++)
-        colour[out.first + c] = sum_of[k][c][l] + t * background[out.first + c];
-      if (out.normal)
-        for (int c = 0; c < 3 && 3 + c < kCount; c++) out.normal[p * 3 + c] = sum_of[k][3 + c][l];
-      if (out.alpha) {
-        out.alpha[p] = 1.0f - t;
-        transmittance[p] = t;
-      }
-      if (kDepth > 0) {
-        if (out.depth >= 0) {
-          const float cover = 1.0f - t;
-          const float d = depth[k][l] + t * background[out.depth];
-          colour[out.depth] = out.expected ? d / (cover > 1e-10f ? cover : 1e-10f) : d;
-        }
-        if (out.median) out.median[p] = median[k][l];
-        if (kDepth > 1 && out.distortion) out.distortion[p] = distortion[k][l];
-      }
+  for (; i < start[tile + 1]; i++) used[i] = 0;
+  for (unsigned todo = blocks_in_image(tx, ty, out.width, out.height); todo; todo &= todo - 1) {
+    const int k = __builtin_ctz(todo);
+    const Place at{tx * kTile + (int)block_x(k), ty * kTile + (int)block_y(k)};
+    const F t = T[k] < 0.0f ? -T[k] : T[k], cover = 1.0f - t;
+    F shown[kColours + 1];
+    for (int c = 0; c < kCount; c++) {
+      const bool colour = c < out.taken && !(out.normal && c >= 3);
+      shown[c] = colour ? sum_of[k][c] + t * background[out.first + c] : sum_of[k][c];
     }
+    if (kDepth > 0 && out.depth >= 0) {
+      const F d = depth[k] + t * background[out.depth];
+      shown[kCount] = out.expected ? d / greatest(cover, all(1e-10f)) : d;
+    }
+    put_colours<kCount, kDepth>(out, at, shown);
+    if (kCount > 3 && out.normal) put<3>(out.normal, at, out, 3, 3, sum_of[k] + kCount - 3);
+    if (out.alpha) {
+      put<1>(out.alpha, at, out, 1, 1, &cover);
+      put<1>(transmittance, at, out, 1, 1, &t);
+    }
+    if (kDepth > 0 && out.median) put<1>(out.median, at, out, 1, 1, median + k);
+    if (kDepth > 1 && out.distortion) put<1>(out.distortion, at, out, 1, 1, distortion + k);
   }
 }
 
-// Writes one gradient per entry of the tile's list: x, y, opacity, A, B, C, z, features.
+// Writes one gradient per used entry of the tile's list: x, y, opacity, A, B, C, z, features.
 template <int kCount, int kDepth>
 static void backward_tile(int tile, const Pixels& image, const Pixels& back, const int* start,
                           const int* list, const Surfel* surfels, const float* features,
                           int stride, float near, int crossed, const float* background,
-                          const float* transmittance, float* gradient) {
+                          const float* transmittance, const unsigned* used, float* gradient) {
   const int across = (image.width + kTile - 1) / kTile, tx = tile % across, ty = tile / across;
   F T[kBlocks], behind[kBlocks], v[kBlocks][kCount], v_depth[kBlocks], v_distortion[kBlocks];
   F v_median[kBlocks], last[kBlocks], total[kBlocks], total_depth[kBlocks], before[kBlocks];
@@ -214,51 +257,55 @@ static void backward_tile(int tile, const Pixels& image, const Pixels& back, con
     behind[k] = v_depth[k] = v_distortion[k] = v_median[k] = before[k] = F{};
     last[k] = total[k] = total_depth[k] = F{};
     for (int c = 0; c < kCount; c++) v[k][c] = F{};
-#pragma clang loop unroll(disable)
-    for (int l = 0; l < kLanes; l++) {
-      const int x = tx * kTile + (int)block_x(k) + l % kBlockWidth;
-      const int y = ty * kTile + (int)block_y(k) + l / kBlockWidth;
-      if (x >= image.width || y >= image.height) continue;
-      const long p = (long)y * image.width + x;
-      const float t = transmittance[p], cover = 1.0f - t;
-      float b = back.alpha ? -back.alpha[p] * t : 0.0f;
-      if (back.colour) {
-        const long q = p * image.channels + image.first;
-        for (int c = 0; c < kCount && c < image.taken; c++) {
-          v[k][c][l] = back.colour[q + c];
-          b += back.colour[q + c] * image.colour[q + c];
-        }
-      }
-      if (back.normal)
-        for (int c = 0; c < 3 && 3 + c < kCount; c++) {
-          v[k][3 + c][l] = back.normal[p * 3 + c];
-          b += back.normal[p * 3 + c] * image.normal[p * 3 + c];
-        }
-      if (kDepth > 0) {
-        last[k][l] = t;
-        if (image.depth >= 0) {
-          const long q = p * image.channels + image.depth;
-          const float scale =
-              image.expected ? 1.0f / (cover > 1e-10f ? cover : 1e-10f) : 1.0f;
-          const float g = back.colour ? back.colour[q] * scale : 0.0f;
-          v_depth[k][l] = g;
-          b += g * image.colour[q];
-          const float raw = image.expected ? image.colour[q] * cover : image.colour[q];
-          total_depth[k][l] = raw - t * background[image.depth];
-        }
-        if (back.median) v_median[k][l] = back.median[p];
-        if (kDepth > 1) {
-          total[k][l] = cover;
-          v_distortion[k][l] = back.distortion[p];
-          b += 2.0f * back.distortion[p] * image.distortion[p];
-        }
-      }
-      behind[k][l] = b;
-    }
   }
-  unsigned live = blocks_in_image(tx, ty, image.width, image.height);
+  for (unsigned todo = blocks_in_image(tx, ty, image.width, image.height); todo; todo &= todo - 1) {
+    const int k = __builtin_ctz(todo);
+    const Place at{tx * kTile + (int)block_x(k), ty * kTile + (int)block_y(k)};
+    F t, g, shown[kCount + 1], pulled[kCount + 1], b = {};
+    take<1>(transmittance, at, image, 1, 1, &t);
+    const F cover = 1.0f - t;
+    if (back.alpha) {
+      take<1>(back.alpha, at, image, 1, 1, &g);
+      b = -g * t;
+    }
+    if (back.colour || kDepth > 0) take_colours<kCount, kDepth>(image.colour, image, at, shown);
+    if (back.colour) {
+      take_colours<kCount, kDepth>(back.colour, image, at, pulled);
+      for (int c = 0; c < kCount; c++) {
+        v[k][c] = pulled[c];
+        b += pulled[c] * shown[c];
+      }
+    }
+    if (kCount > 3 && back.normal) {
+      take<3>(image.normal, at, image, 3, 3, shown);
+      take<3>(back.normal, at, image, 3, 3, v[k] + kCount - 3);
+      for (int c = 0; c < 3; c++) b += v[k][kCount - 3 + c] * shown[c];
+    }
+    if (kDepth > 0) {
+      last[k] = t;
+      if (image.depth >= 0) {
+        const F scale = image.expected ? 1.0f / greatest(cover, all(1e-10f)) : all(1.0f);
+        if (back.colour) {
+          v_depth[k] = pulled[kCount] * scale;
+          b += v_depth[k] * shown[kCount];
+        }
+        const F raw = image.expected ? shown[kCount] * cover : shown[kCount];
+        total_depth[k] = raw - t * background[image.depth];
+      }
+      if (back.median) take<1>(back.median, at, image, 1, 1, v_median + k);
+      if (kDepth > 1) {
+        total[k] = cover;
+        F spread;
+        take<1>(back.distortion, at, image, 1, 1, v_distortion + k);
+        take<1>(image.distortion, at, image, 1, 1, &spread);
+        b += 2.0f * v_distortion[k] * spread;
+      }
+    }
+    behind[k] = b;
+  }
   for (int i = start[tile]; i < start[tile + 1]; i++) {
-    if ((i - start[tile]) % 8 == 7) live = still_live(live, T);
+    unsigned todo = used[i];
+    if (!todo) continue;
     float* out = gradient + (long)i * kGradient;
     const Surfel& s = surfels[list[i]];
     const float* feature = features + (long)list[i] * stride;
@@ -267,13 +314,12 @@ static void backward_tile(int tile, const Pixels& image, const Pixels& back, con
     unsigned char touched[kBlocks];
     int hits = 0;
     F sigma = {}, mean = {};
-    for (unsigned todo = live ? blocks_of(s, tx, ty) & live : 0; todo; todo &= todo - 1) {
+    for (; todo; todo &= todo - 1) {
       const int k = __builtin_ctz(todo);
       const F dx = columns[k & 3] - s.x, dy = rows[k >> 2] - s.y;
       F t = T[k];
       const Hit h = evaluate(exp2, s, dx, dy, t, near, crossing);
       T[k] = h.use ? h.next : t;
-      if (!any(h.use)) continue;
       const F w = h.use ? h.weight : F{};
       F d = {}, vz = {};
       for (int c = 0; c < kCount; c++) d += v[k][c] * feature[c];
@@ -313,10 +359,6 @@ static void backward_tile(int tile, const Pixels& image, const Pixels& back, con
       slope[hits][2] = gz;
       slope[hits][3] = vs - on_plane;
       hits++;
-    }
-    if (hits == 0) {
-      for (int j = 0; j < kGradient; j++) out[j] = 0.0f;
-      continue;
     }
     F sf[kCount];
     for (int c = 0; c < kCount; c++) sf[c] = F{};
