@@ -124,7 +124,11 @@ def step(kind: str, count: int, size: int) -> Callable[[], None]:
             from twinloop.splat.rasterize_2dgs import rasterization_2dgs
 
             image, alpha, normals, _, distortion, *_ = rasterization_2dgs(
-                *arguments, sh_degree=2, render_mode="RGB+D", distloss=True
+                *arguments,
+                sh_degree=2,
+                render_mode="RGB+D",
+                distloss=True,
+                surface_normals=False,
             )
             outputs = [image, alpha, normals, distortion]
         if not pulls:

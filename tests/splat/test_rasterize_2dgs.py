@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from twinloop.errors import InputError
 from twinloop.splat import reference, reference_2dgs
+from twinloop.splat.depth_normals import depth_to_normal, in_torch
 from twinloop.splat.rasterize import camera_matrix
 from twinloop.splat.rasterize_2dgs import rasterization_2dgs
 
@@ -382,3 +383,40 @@ def test_faults_are_named() -> None:
         rasterization_2dgs(*surfels, view[None], K[None], 8, 8, distloss=True)
     with pytest.raises(InputError, match="filter_inv_square is 0"):
         rasterization_2dgs(*surfels, view[None], K[None], 8, 8, filter_inv_square=0.0)
+
+
+@pytest.mark.parametrize("size", [(1, 1), (2, 5), (3, 3), (20, 37)])
+def test_normals_of_depth_equal_the_torch_formula(size: tuple[int, int]) -> None:
+    """Native normals and their gradients by depth and view matrix equal autograd's in float64."""
+    g = torch.Generator().manual_seed(0)
+    depth = 1 + 0.02 * torch.rand(2, *size, generator=g)
+    turn = reference.rotation_matrices(torch.randn(2, 4, generator=g))
+    views = torch.nn.functional.pad(turn, (0, 1, 0, 1))
+    w = torch.randn(2, *size, 3, generator=g)
+    results = []
+    for draw, dtype in ((depth_to_normal, torch.float32), (in_torch, torch.float64)):
+        free = [t.detach().to(dtype, copy=True).requires_grad_() for t in (depth, views)]
+        if dtype == torch.float64 and min(size) < 3:  # torch does not pad what is empty
+            results.append([torch.zeros(*w.shape), *(torch.zeros_like(t) for t in free)])
+            continue
+        normal = draw(*free, K.expand(2, 3, 3).to(dtype))
+        (normal * w).sum().backward()
+        results.append([normal.detach(), *(t.grad for t in free)])
+    for a, b in zip(*results, strict=True):
+        assert a is not None
+        assert b is not None
+        assert float((a - b).norm()) <= 1e-4 * float(b.norm())
+
+
+def test_normals_that_are_not_asked_for() -> None:
+    """Without normals they are zero and all else is the same."""
+    surfels, view = scene(60)
+    found = []
+    for normals in (True, False):
+        free = [t.clone().requires_grad_() for t in surfels]
+        out = rasterization_2dgs(*free, view[None], K[None], WIDTH, HEIGHT, normals=normals)
+        (out[0].square().sum() + out[1].sum() + out[2].sum() * 0).backward()
+        assert bool(out[2].any()) is normals
+        found.append([out[0].detach(), out[1].detach(), *(t.grad for t in free)])
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)

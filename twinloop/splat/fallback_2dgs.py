@@ -118,6 +118,8 @@ def rasterize(
     if camera.expected:
         expected = image[..., -1:] / (1 - passed).clamp_min(1e-10)[..., None]
         image = torch.cat([image[..., :-1], expected], dim=-1)
+    if not camera.normals:
+        normal = torch.zeros_like(normal)
     if not camera.distortion:
         distortion = torch.zeros_like(distortion)
     if not camera.depth:

@@ -3,7 +3,13 @@
 
 import warp as wp
 
-from twinloop.splat.native import simd, surfel_projection, surfel_steps, surfels
+from twinloop.splat.native import (
+    simd,
+    surfel_normals,
+    surfel_projection,
+    surfel_steps,
+    surfels,
+)
 
 wp.config.log_level = wp.LOG_ERROR
 wp.init()  # from_torch needs it before the first launch
@@ -13,6 +19,7 @@ wp.set_module_options(
             extra_cpu_preamble=simd.SOURCE
             + surfels.SOURCE
             + surfel_projection.SOURCE
+            + surfel_normals.SOURCE
             + surfel_steps.SOURCE
         ),
         "fast_math": True,
@@ -22,27 +29,15 @@ wp.set_module_options(
 
 
 @wp.func_native(
-    "twinloop::surfels::run(step, slice, slices, {whole.data, real.data, "
-    "(const long long*)address.data});"
+    "twinloop::surfels::run(step, slice, slices, {(const int*)whole, (const float*)real, "
+    "(const long long*)address});"
 )
 def _run(
-    step: int,
-    slice: int,
-    slices: int,
-    whole: wp.array(dtype=wp.int32),
-    real: wp.array(dtype=wp.float32),
-    address: wp.array(dtype=wp.int64),
+    step: int, slice: int, slices: int, whole: wp.uint64, real: wp.uint64, address: wp.uint64
 ): ...
 
 
 @wp.kernel(enable_backward=False)
-def run(
-    step: int,
-    slice: int,
-    slices: int,
-    whole: wp.array(dtype=wp.int32),
-    real: wp.array(dtype=wp.float32),
-    address: wp.array(dtype=wp.int64),
-):
-    """Run one slice of a step; a launch of size one."""
+def run(step: int, slice: int, slices: int, whole: wp.uint64, real: wp.uint64, address: wp.uint64):
+    """Run one slice of a step, whose arguments are at these addresses; a launch of size one."""
     _run(step, slice, slices, whole, real, address)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from twinloop.errors import InputError
+from twinloop.splat.depth_normals import depth_to_normal
 
 RenderMode = Literal["RGB", "D", "ED", "RGB+D", "RGB+ED"]
 FILTER = 2.0
@@ -46,6 +47,7 @@ def rasterization_2dgs(
     depth: Literal["intersection", "center"] = "intersection",
     filter_inv_square: float = FILTER,
     surface_normals: bool = True,
+    normals: bool = True,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor, Tensor, dict[str, Any]]:
     """Render n surfels from c cameras; differentiable in everything but the switches.
 
@@ -76,6 +78,7 @@ def rasterization_2dgs(
         depth: Depth of a surfel in a pixel: where the ray crosses it, or of its mean (gsplat's).
         filter_inv_square: Low-pass factor k: sigma = k |pixel - centre|^2 / 2. Training raises it.
         surface_normals: Whether to compute `surf_normals`, which gsplat always does.
+        normals: Whether to sum the normals, which gsplat always does; without they are zero.
 
     Returns:
         Colours (c, h, w, x), alphas (c, h, w, 1), normals (c, h, w, 3) summed with the weights of
@@ -143,7 +146,7 @@ def rasterization_2dgs(
         depth=has_depth,
         expected="ED" in render_mode,
         distortion=distloss,
-        normals=True,
+        normals=normals,
     )
     shared = colors.ndim == (2 if sh_degree is None else 3)
     channels = (colors.shape[-1] if colour else 0) + int(has_depth)
@@ -196,24 +199,6 @@ def rasterization_2dgs(
         median[..., None],
         info,
     )
-
-
-def depth_to_normal(depth: Tensor, viewmats: Tensor, Ks: Tensor) -> Tensor:
-    """Normals (..., h, w, 3) in the world of depth images (..., h, w), m; zero at the border.
-
-    Towards the camera where the surface faces it, as in gsplat: the cross product of the central
-    differences of the points.
-    """
-    h, w = depth.shape[-2:]
-    fx, fy, cx, cy = (Ks[..., i, j, None, None] for i, j in ((0, 0), (1, 1), (0, 2), (1, 2)))
-    x = (torch.arange(w, dtype=depth.dtype, device=depth.device) + 0.5 - cx) / fx
-    y = (torch.arange(h, dtype=depth.dtype, device=depth.device)[:, None] + 0.5 - cy) / fy
-    points = torch.stack([depth * x, depth * y, depth], dim=-1)
-    down = points[..., 2:, 1:-1, :] - points[..., :-2, 1:-1, :]
-    right = points[..., 1:-1, 2:, :] - points[..., 1:-1, :-2, :]
-    normal = torch.nn.functional.normalize(torch.cross(down, right, dim=-1), dim=-1)
-    normal = normal @ viewmats[..., None, :3, :3]
-    return torch.nn.functional.pad(normal, (0, 0, 1, 1, 1, 1))
 
 
 def _check_options(

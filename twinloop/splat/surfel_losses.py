@@ -50,7 +50,7 @@ class SurfelObjective:
     def keywords(self, iteration: int, progress: float) -> dict[str, Any]:
         """Depth and normals are rendered only in the steps that need them."""
         if not self._due(iteration, progress):
-            return {"surface_normals": False}
+            return {"surface_normals": False, "normals": False}
         keywords: dict[str, Any] = {"render_mode": "RGB+ED"}
         if self.settings.distortion_weight > 0:
             keywords["distloss"] = True

@@ -4,7 +4,7 @@ A step gets its arguments packed: whole numbers, floats and addresses, in the or
 `twinloop.splat.cpu_2dgs` documents where it runs the step. Null addresses are not wanted.
 """
 
-FIND, ORDER, PROJECT, BIN, FORWARD, BACKWARD, GATHER, ADJOINT = range(8)
+FIND, ORDER, PROJECT, BIN, FORWARD, BACKWARD, GATHER, ADJOINT, NORMALS, NORMALS_ADJOINT = range(10)
 """The steps of `run`."""
 
 SOURCE = r"""
@@ -150,6 +150,12 @@ static void run(int step, int slice, int slices, const Arguments& a) {
     const Outputs out{a.floats(9) + 16 * slice, a.floats(10), a.floats(11), a.floats(12),
                       a.floats(13), a.floats(14)};
     project_adjoint(from, to, a.ints(6), inputs(a), a.floats(7), a.floats(8), out);
+  } else if (step == 8) {
+    const DepthView d{w[1], w[0], a.floats(0), a.floats(1)};
+    normals(d, from, to, a.floats(2));
+  } else if (step == 9) {
+    const DepthView d{w[1], w[0], a.floats(0), a.floats(1)};
+    normals_adjoint(d, a.floats(2), a.floats(3), a.floats(4));
   }
 }
 
