@@ -88,9 +88,9 @@ struct Hit {  // what is common to both passes for one surfel on one block
 };
 
 // T is negative where a pixel is done, which makes `next` too small for any contribution.
-// `crossing` is all ones if depth is where the ray crosses the surfel, zeros if that of its mean.
+// `crossing` is one if depth is where the ray crosses the surfel, zero if that of its mean.
 TL_INLINE Hit evaluate(const Exp2& exp2, const Surfel& s, F dx, F dy, F& T, float near,
-                       I crossing) {
+                       float crossing) {
   Hit h;
   const F zx = s.B[0] * dx + (s.C[0] * dy + s.A[0]);
   const F zy = s.B[1] * dx + (s.C[1] * dy + s.A[1]);
@@ -99,11 +99,12 @@ TL_INLINE Hit evaluate(const Exp2& exp2, const Surfel& s, F dx, F dy, F& T, floa
   h.u = zx * h.inverse;
   h.v = zy * h.inverse;
   const F screen = s.filter * (dx * dx + dy * dy);
-  h.plane = least(h.u * h.u + h.v * h.v, all(1e18f));  // never infinite, times zero is zero
+  h.plane = h.u * h.u + h.v * h.v;
   h.inside = h.plane <= screen;
   h.raw = s.opacity * exp2((-0.5f * kLog2e) * least(h.plane, screen));
   const F alpha = least(h.raw, all(kAlphaHigh));
-  h.depth = (h.inside & crossing) ? h.inverse : all(s.z);
+  // As a sum, for a mask of both would be costly: exact, since one term is zero.
+  h.depth = h.inside ? h.inverse * crossing + s.z * (1.0f - crossing) : all(s.z);
   h.weight = alpha * T;
   h.next = T - h.weight;
   const I hit = (alpha >= kAlphaLow) & (h.depth > near);
@@ -174,7 +175,7 @@ static void forward_tile(int tile, const Pixels& out, const int* start, const in
   F T[kBlocks], sum_of[kBlocks][kColours], depth[kBlocks], distortion[kBlocks], median[kBlocks];
   const F px = lane_x() + ((float)(tx * kTile) + 0.5f);
   const F py = lane_y() + ((float)(ty * kTile) + 0.5f);
-  const I crossing = I{} - crossed;
+  const float crossing = crossed ? 1.0f : 0.0f;
   const Exp2 exp2;
   F columns[4], rows[kBands];
   for (int j = 0; j < 4; j++) columns[j] = px + block_x(j);
@@ -199,7 +200,9 @@ static void forward_tile(int tile, const Pixels& out, const int* start, const in
       for (int c = 0; c < kCount; c++) sum_of[k][c] += w * feature[c];
       if (kDepth > 0) {
         const F z = h.use ? h.depth : F{};
-        median[k] = (h.use & (t > 0.5f)) ? z : median[k];
+        // Volatile, or the compiler makes it a masked store, which some processors take 20 steps for.
+        const F older = *(volatile F*)(median + k);
+        median[k] = (h.use & (t > 0.5f)) ? z : older;
         if (kDepth > 1) distortion[k] += 2.0f * w * (z * (1.0f - t) - depth[k]);
         depth[k] += w * z;
       }
@@ -245,7 +248,7 @@ static void backward_tile(int tile, const Pixels& image, const Pixels& back, con
   F v_median[kBlocks], last[kBlocks], total[kBlocks], total_depth[kBlocks], before[kBlocks];
   const F px = lane_x() + ((float)(tx * kTile) + 0.5f);
   const F py = lane_y() + ((float)(ty * kTile) + 0.5f);
-  const I crossing = I{} - crossed;
+  const float crossing = crossed ? 1.0f : 0.0f;
   const Exp2 exp2;
   F columns[4], rows[kBands];
   for (int j = 0; j < 4; j++) columns[j] = px + block_x(j);
@@ -346,9 +349,9 @@ static void backward_tile(int tile, const Pixels& image, const Pixels& back, con
       sigma += vs;
       const F on_plane = h.inside ? vs : F{};
       const F scaled = on_plane * h.inverse;
-      F gz = -scaled * h.plane;
+      F gz = -scaled * least(h.plane, all(1e18f));  // never infinite, times zero is zero
       if (kDepth > 0) {
-        const F crossed_depth = (h.inside & crossing) ? vz : F{};
+        const F crossed_depth = h.inside ? vz * crossing : F{};
         mean += vz - crossed_depth;
         gz -= crossed_depth * h.inverse * h.inverse;
       }
