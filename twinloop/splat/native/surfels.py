@@ -200,7 +200,7 @@ static void forward_tile(int tile, const Pixels& out, const int* start, const in
       for (int c = 0; c < kCount; c++) sum_of[k][c] += w * feature[c];
       if (kDepth > 0) {
         const F z = h.use ? h.depth : F{};
-        // Volatile, or the compiler makes it a masked store, which some processors take 20 steps for.
+        // Volatile, or it becomes a masked store, which some processors take twenty steps for.
         const F older = *(volatile F*)(median + k);
         median[k] = (h.use & (t > 0.5f)) ? z : older;
         if (kDepth > 1) distortion[k] += 2.0f * w * (z * (1.0f - t) - depth[k]);
