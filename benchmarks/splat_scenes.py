@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import os
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,14 +19,20 @@ from twinloop.geometry import se3
 from twinloop.geometry.camera import look_at
 from twinloop.geometry.raycast import MeshRenderer
 from twinloop.lab.objects import LabObject, build_object
-from twinloop.lab.spec import load_preset
+from twinloop.lab.shapes import revolve
+from twinloop.lab.spec import TextureSpec, load_preset
+from twinloop.lab.texture import paint, unwrap
 from twinloop.progress import track
 from twinloop.splat.views import Views
 
 PRESETS = ("ketchup", "wafer_tin", "spray")
 """Objects of 20 to 25 cm: a squeeze bottle, a cylinder with print, a spray can."""
+HOLLOW = ("bowl", "letter_u")
+"""Objects that are not what their outlines show: `bowl`, and a letter with a deep notch."""
 ELEVATIONS = (-20.0, 15.0, 50.0)
 """Rings of cameras, deg."""
+_CAST = 1
+"""Of the way pictures are cast; a change of it makes the cached ones anew."""
 FINE = 4
 """Rays along a pixel's side."""
 _NAMES = ("image", "mask", "depth")
@@ -67,13 +72,13 @@ def lab_scene(
     unseen: int = 8,
     elevations: tuple[float, ...] = ELEVATIONS,
 ) -> LabScene:
-    """Pictures of `preset`: `train` to fit and `unseen` others, `size` px square each.
+    """Pictures of `preset` or `bowl`: `train` to fit, `unseen` others, `size` px square each.
 
     Cameras look at the object's middle from rings at `elevations` (deg), turned against each other;
     every so-manieth of the whole walk is unseen. The object's ball fills 96 % of the height.
     Pictures are kept in `.cache`: casting them takes half a minute.
     """
-    item = build_object(load_preset(preset), preset)
+    item = bowl() if preset == "bowl" else build_object(load_preset(preset), preset)
     centre = np.array([0.0, 0.0, 0.5 * float(item.size[2])])
     radius = 0.5 * float(np.linalg.norm(item.size))
     focal = 1.4 * size
@@ -95,6 +100,29 @@ def lab_scene(
     )
 
 
+def bowl() -> LabObject:
+    """A printed bowl, 20 cm wide and 9 cm high with a wall of 7 mm; its inside is in no outline."""
+    rise = np.linspace(0.0, 0.5 * np.pi, 9)
+    outer = np.column_stack([0.045 + 0.055 * np.sin(rise), 0.09 * (1 - np.cos(rise))])
+    inner = np.column_stack([0.040 + 0.053 * np.sin(rise), 0.007 + 0.083 * (1 - np.cos(rise))])
+    shape = revolve([*map(tuple, outer), *map(tuple, inner[::-1])], None, 64)
+    atlas = unwrap(shape.vertices, shape.faces)
+    print_ = TextureSpec(ground=(226, 214, 190), ink=(40, 60, 120), accent=(190, 80, 40))
+    return LabObject(
+        "bowl",
+        shape.vertices,
+        shape.faces,
+        atlas.uv,
+        atlas.face_uv,
+        paint(atlas.extent, print_, 11),
+        shape.parts,
+        0.3,
+        shape.vertices.mean(axis=0),
+        np.eye(3),
+        0.4,
+    )
+
+
 def _ring_poses(
     count: int, centre: Array, distance: float, elevations: tuple[float, ...]
 ) -> list[Array]:
@@ -113,8 +141,8 @@ def _ring_poses(
 def _pictures(
     item: LabObject, k: Array, size: int, T_camera_world: Array
 ) -> tuple[NDArray[np.uint8], NDArray[np.uint8], NDArray[np.float32]]:
-    """All pictures, from the cache where the object, the cameras and this file are the same."""
-    key = hashlib.sha256(Path(__file__).read_bytes())
+    """All pictures, from the cache where the object, the cameras and the light are the same."""
+    key = hashlib.sha256(f"{_CAST} {FINE} {_AMBIENT} {_LIGHTS}".encode())
     for part in (item.vertices, item.faces, item.uv, item.texture, k, T_camera_world):
         key.update(np.ascontiguousarray(part).tobytes())
     kept = CACHE / "scenes" / f"{item.name}-{size}-{key.hexdigest()[:16]}.npz"

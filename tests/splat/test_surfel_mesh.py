@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
-from tests.splat.synthetic import texture
-from tests.splat.test_tsdf import SIZE, K, ball, depth_views
+from tests.splat.test_tsdf import ball, depth_views
+from tests.splat.textured import textured
 from twinloop.errors import ParamsError
-from twinloop.geometry.raycast import MeshRenderer
 from twinloop.splat.extract import ExtractSettings
 from twinloop.splat.surface import is_watertight
 from twinloop.splat.surfel_losses import SurfelObjective
@@ -23,19 +22,7 @@ CENTRE = np.array([0.01, -0.02, 0.2])
 def pictures() -> Views:
     """A textured ball in 12 pictures, 1.7 mm a pixel."""
     views, _, _ = depth_views(ball(), count=4)
-    mesh = ball()
-    renderer = MeshRenderer(mesh.vertices, mesh.faces)
-    fine = np.r_[3 * K[:2], 3 * (K[2:] + 0.5) - 0.5]
-    images = np.zeros_like(views.image)
-    for i, T in enumerate(views.T_camera_world):
-        hit = renderer.render(fine, 3 * SIZE, 3 * SIZE, T)
-        points = (hit.points(fine) - T[:3, 3]) @ T[:3, :3]
-        colour = texture(0.4 * (points.reshape(-1, 3) - CENTRE)).reshape(points.shape)
-        colour *= hit.mask[..., None]
-        total = colour.reshape(SIZE, 3, SIZE, 3, 3).sum(axis=(1, 3))
-        count = hit.mask.reshape(SIZE, 3, SIZE, 3).sum(axis=(1, 3))
-        images[i] = np.rint(255 * total / np.maximum(count, 1)[..., None])
-    return Views(images, views.mask, views.intrinsics, views.T_camera_world, coverage=True)
+    return textured(ball(), views)
 
 
 def sunk(pictures: Views, factor: float) -> float:

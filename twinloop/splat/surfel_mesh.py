@@ -1,4 +1,8 @@
-"""From masked, posed pictures to a mesh: hull, surfels on it, their training, their depth fused."""
+"""From masked, posed pictures to a mesh: a start, surfels on it, their training, their depth fused.
+
+Surfels find the surface only from nearby. The hull is near where outlines show the object; what is
+hollow is found by stereo, and refined to where the pictures agree.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,8 @@ import numpy as np
 from twinloop.splat.color import vertex_colors
 from twinloop.splat.extract import ExtractSettings, SurfaceMesh, extract_mesh
 from twinloop.splat.hull import hull_mesh
+from twinloop.splat.refine import RefineSettings, refine
+from twinloop.splat.stereo import StereoSettings, hollowed
 from twinloop.splat.surface import Faces, smooth
 from twinloop.splat.surfel_losses import SurfelObjective, SurfelSettings
 from twinloop.splat.surfels import Surfels, on_surface
@@ -37,9 +43,15 @@ class SurfelMeshSettings:
     degree: int = 1
     """Degree of their spherical harmonics."""
     resolution: int = 96
-    """Cells along the longest side of the hull that they start on."""
+    """Cells along the longest side of the hull."""
     smoothing: int = 4
-    """Rounds of smoothing of that hull."""
+    """Rounds of smoothing of that hull, and of what is made of it."""
+    stereo: StereoSettings | None = field(default_factory=StereoSettings)
+    """How hollows are looked for before the training; None for convex objects only."""
+    refine: RefineSettings | None = field(
+        default_factory=lambda: RefineSettings(inward=4.0, outward=4.0)
+    )
+    """How the start is moved to where the pictures agree; None: it is not."""
     table: float | None = None
     """Height (m, world z) of the table that the object stood on, where it hides the underside."""
     tolerate: int = 0
@@ -57,20 +69,37 @@ def surfel_mesh(
 ) -> tuple[Surfels, SurfaceMesh]:
     """Surfels trained on the views, and their mesh; both in the views' world, m.
 
-    `start` (vertices (v, 3) m, faces (f, 3)) is a mesh to begin with instead of the hull. The
+    `start` (vertices (v, 3) m, faces (f, 3)) is a mesh to begin with instead of `first_mesh`'s. The
     extraction takes the low-pass factor that training ended with.
 
     Raises:
         InputError: Views, masks or poses that nothing can be reconstructed from.
     """
     s = settings or SurfelMeshSettings()
-    if start is None:
-        vertices, faces = hull_mesh(views, s.resolution, s.tolerate, s.table)
-        cell = float(np.ptp(vertices, axis=0).max()) / s.resolution
-        start = smooth(vertices, faces, s.smoothing, s.table, cell), faces
+    start = start or first_mesh(views, s)
     colors = vertex_colors(*start, views)
     made = on_surface(*start, colors, s.count, s.degree, s.training.seed)
     surfels = train(made, views, s.training, device, objective=SurfelObjective(s.losses))
     fusion = replace(s.extract.fusion, table=s.table, tolerate=s.tolerate)
     extract = replace(s.extract, fusion=fusion, filter_inv_square=s.training.filter_last)
     return surfels, extract_mesh(surfels, views, extract)
+
+
+def first_mesh(views: Views, settings: SurfelMeshSettings) -> tuple[Float, Faces]:
+    """The mesh that surfels start on: vertices (v, 3) m, world, and faces (f, 3) outward.
+
+    The hull, hollowed by stereo, and moved to where the pictures agree.
+
+    Raises:
+        InputError: Masks or poses without a hull.
+    """
+    s = settings
+    vertices, faces = hull_mesh(views, s.resolution, s.tolerate, s.table)
+    cell = float(np.ptp(vertices, axis=0).max()) / s.resolution
+    vertices = smooth(vertices, faces, s.smoothing, s.table, cell)
+    if s.stereo is not None:
+        vertices, faces = hollowed(vertices, faces, views, s.stereo, s.tolerate, s.table)
+    if s.refine is not None:
+        vertices = refine(vertices, faces, views, s.refine, s.table)
+        vertices = smooth(vertices, faces, s.smoothing, s.table, cell)
+    return vertices, faces
