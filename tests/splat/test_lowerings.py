@@ -15,7 +15,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from twinloop.splat.native import adam, gaussians, loss, simd, surfels
+from twinloop.splat.native import (
+    adam,
+    gaussians,
+    loss,
+    simd,
+    surfel_adjoint,
+    surfel_normals,
+    surfel_projection,
+    surfel_steps,
+    surfels,
+)
 
 ALL = os.environ.get("TWINLOOP_LOWERINGS") == "all"
 """Also the rasterisers, whose kernels take a minute to compile for each processor."""
@@ -95,7 +105,17 @@ def test_sse2_and_avx2_give_what_this_processor_gives(tmp_path: Path) -> None:
 @pytest.mark.skipif(not X86, reason="elsewhere the other tests run what is tested here")
 @pytest.mark.parametrize(
     "text",
-    [loss.SOURCE, adam.SOURCE, simd.SOURCE + gaussians.SOURCE, simd.SOURCE + surfels.SOURCE],
+    [
+        loss.SOURCE,
+        adam.SOURCE,
+        simd.SOURCE + gaussians.SOURCE,
+        simd.SOURCE
+        + surfels.SOURCE
+        + surfel_projection.SOURCE
+        + surfel_adjoint.SOURCE
+        + surfel_normals.SOURCE
+        + surfel_steps.SOURCE,
+    ],
     ids=["loss", "adam", "gaussians", "surfels"],
 )
 def test_text_compiles_for_neon(tmp_path: Path, text: str) -> None:

@@ -5,6 +5,7 @@ import warp as wp
 
 from twinloop.splat.native import (
     simd,
+    surfel_adjoint,
     surfel_normals,
     surfel_projection,
     surfel_steps,
@@ -19,6 +20,7 @@ wp.set_module_options(
             extra_cpu_preamble=simd.SOURCE
             + surfels.SOURCE
             + surfel_projection.SOURCE
+            + surfel_adjoint.SOURCE
             + surfel_normals.SOURCE
             + surfel_steps.SOURCE
         ),

@@ -1,9 +1,9 @@
-"""C++ source of the projection of surfels and its adjoint, on top of `surfels`.
+"""C++ source of the projection of surfels, on top of `surfels`.
 
-Geometry is in double precision: a surfel seen nearly edge on loses digits, and one thread computes
-a surfel at a time either way. The record holds N = M^-1 of the rows M = (m0, m1, z) of K [tu tv p],
-shifted to the surfel's centre in the image: (u, v, 1) / depth = N (dx, dy, 1). Its adjoint is
-dL/dM = -N^T (dL/dN) N^T. Colours are real spherical harmonics to degree 3 plus a half, not below 0.
+Geometry is in double precision, since a surfel seen nearly edge on loses digits, four surfels at a
+time. The record holds N = M^-1 of the rows M = (m0, m1, z) of K [tu tv p], shifted to the surfel's
+centre in the image: (u, v, 1) / depth = N (dx, dy, 1). Colours are real spherical harmonics to
+degree 3 plus a half, not below 0.
 """
 
 SOURCE = r"""
@@ -14,16 +14,36 @@ constexpr double kEdgeOn = 1e-4;  // |cos| of normal and ray below which a surfe
 constexpr double kThin = 1e-4;    // px of standard deviation below which it has none
 constexpr float kEverywhere = 1e6f;
 
+// Four surfels at a time.
+typedef double D __attribute__((vector_size(32)));
+typedef long long L __attribute__((vector_size(32)));
+TL_INLINE D root(D v) { return __builtin_elementwise_sqrt(v); }
+TL_INLINE D rounded(D v) {
+  return __builtin_convertvector(__builtin_convertvector(v, F4), D);
+}
+struct Four {  // numbers of surfels, the last repeated where there are fewer
+  int at[4], count;
+  TL_INLINE_MEMBER D take(const float* from, long stride, int k) const {
+    return D{from[stride * at[0] + k], from[stride * at[1] + k], from[stride * at[2] + k],
+             from[stride * at[3] + k]};
+  }
+  TL_INLINE_MEMBER void put(D v, float* to, long stride, int k) const {
+    for (int l = 0; l < count; l++) to[stride * at[l] + k] = (float)v[l];
+  }
+};
+
+struct Lens {
+  double R[9], t[3], fx, fy, cx, cy;
+};
 struct Placed {
-  double R[9], t[3], fx, fy, cx, cy;  // the camera
-  double q[4], length, W[9], G[9];    // unit quaternion; rotation to the world and to the camera
-  double su, sv, p[3], X[3], Y[3], z[3];
-  double ix, iy;        // image of the mean
-  double x, y;          // centre, rounded to a float
-  double m0[3], m1[3];  // rows, shifted to the centre
-  double below;         // z0^2 + z1^2 - z2^2; its sign says whether one sigma is an ellipse
-  double facing;        // normal . p
-  bool solid;
+  D q[4], length, W[9], G[9];  // unit quaternion; rotation to the world and to the camera
+  D su, sv, p[3], X[3], Y[3], z[3];
+  D ix, iy;        // image of the mean
+  D x, y;          // centre, rounded to a float
+  D m0[3], m1[3];  // rows, shifted to the centre
+  D below;         // z0^2 + z1^2 - z2^2; its sign says whether one sigma is an ellipse
+  D facing;        // normal . p
+  L solid;
 };
 
 TL_INLINE void mean_of(const float* camera, const float* mean, double* p) {
@@ -31,105 +51,118 @@ TL_INLINE void mean_of(const float* camera, const float* mean, double* p) {
     p[i] = (double)camera[3 * i] * mean[0] + (double)camera[3 * i + 1] * mean[1] +
            (double)camera[3 * i + 2] * mean[2] + camera[9 + i];
 }
+TL_INLINE Lens lens_of(const float* camera) {
+  Lens c;
+  for (int i = 0; i < 9; i++) c.R[i] = camera[i];
+  for (int i = 0; i < 3; i++) c.t[i] = camera[9 + i];
+  c.fx = camera[12], c.fy = camera[13], c.cx = camera[14], c.cy = camera[15];
+  return c;
+}
 
-static Placed place_surfel(const float* camera, const float* mean, const float* quat,
-                           const float* scale) {
-  Placed s;
-  for (int i = 0; i < 9; i++) s.R[i] = camera[i];
-  for (int i = 0; i < 3; i++) s.t[i] = camera[9 + i];
-  s.fx = camera[12], s.fy = camera[13], s.cx = camera[14], s.cy = camera[15];
-  mean_of(camera, mean, s.p);
-  double square = 0.0;
-  for (int i = 0; i < 4; i++) square += (double)quat[i] * quat[i];
-  s.length = __builtin_sqrt(square > 1e-24 ? square : 1e-24);
-  for (int i = 0; i < 4; i++) s.q[i] = quat[i] / s.length;
-  const double w = s.q[0], x = s.q[1], y = s.q[2], z = s.q[3];
-  const double W[9] = {1 - 2 * (y * y + z * z), 2 * (x * y - w * z),     2 * (x * z + w * y),
-                       2 * (x * y + w * z),     1 - 2 * (x * x + z * z), 2 * (y * z - w * x),
-                       2 * (x * z - w * y),     2 * (y * z + w * x),     1 - 2 * (x * x + y * y)};
+TL_INLINE void place_surfels(const Lens& c, const Four& four, const float* means,
+                             const float* quats, const float* scales, int scale_stride,
+                             Placed& s) {
+  D mean[3];
+  for (int i = 0; i < 3; i++) mean[i] = four.take(means, 3, i);
+  for (int i = 0; i < 3; i++)
+    s.p[i] = c.R[3 * i] * mean[0] + c.R[3 * i + 1] * mean[1] + c.R[3 * i + 2] * mean[2] + c.t[i];
+  D square = {};
+  for (int i = 0; i < 4; i++) {
+    s.q[i] = four.take(quats, 4, i);
+    square += s.q[i] * s.q[i];
+  }
+  s.length = root(greatest(square, D{} + 1e-24));
+  const D shorter = 1.0 / s.length;
+  for (int i = 0; i < 4; i++) s.q[i] *= shorter;
+  const D w = s.q[0], x = s.q[1], y = s.q[2], z = s.q[3];
+  const D W[9] = {1 - 2 * (y * y + z * z), 2 * (x * y - w * z),     2 * (x * z + w * y),
+                  2 * (x * y + w * z),     1 - 2 * (x * x + z * z), 2 * (y * z - w * x),
+                  2 * (x * z - w * y),     2 * (y * z + w * x),     1 - 2 * (x * x + y * y)};
   for (int i = 0; i < 9; i++) s.W[i] = W[i];
   for (int i = 0; i < 3; i++)
     for (int j = 0; j < 3; j++)
-      s.G[3 * i + j] =
-          s.R[3 * i] * W[j] + s.R[3 * i + 1] * W[3 + j] + s.R[3 * i + 2] * W[6 + j];
-  s.su = scale[0], s.sv = scale[1];
-  const double X[3] = {s.G[0] * s.su, s.G[1] * s.sv, s.p[0]};
-  const double Y[3] = {s.G[3] * s.su, s.G[4] * s.sv, s.p[1]};
-  const double Z[3] = {s.G[6] * s.su, s.G[7] * s.sv, s.p[2]};
-  const double ux = s.p[0] / s.p[2], uy = s.p[1] / s.p[2];
-  s.ix = s.fx * ux + s.cx, s.iy = s.fy * uy + s.cy;
+      s.G[3 * i + j] = c.R[3 * i] * W[j] + c.R[3 * i + 1] * W[3 + j] + c.R[3 * i + 2] * W[6 + j];
+  s.su = four.take(scales, scale_stride, 0), s.sv = four.take(scales, scale_stride, 1);
+  const D X[3] = {s.G[0] * s.su, s.G[1] * s.sv, s.p[0]};
+  const D Y[3] = {s.G[3] * s.su, s.G[4] * s.sv, s.p[1]};
+  const D Z[3] = {s.G[6] * s.su, s.G[7] * s.sv, s.p[2]};
+  const D ux = s.p[0] / s.p[2], uy = s.p[1] / s.p[2];
+  s.ix = c.fx * ux + c.cx, s.iy = c.fy * uy + c.cy;
   s.below = Z[0] * Z[0] + Z[1] * Z[1] - Z[2] * Z[2];
-  double ex = 0.0, ey = 0.0;  // from the mean's image to gsplat's means2d
+  D ex = {}, ey = {};  // from the mean's image to gsplat's means2d
   for (int k = 0; k < 3; k++) {
     s.X[k] = X[k], s.Y[k] = Y[k], s.z[k] = Z[k];
-    s.m0[k] = s.fx * (X[k] - ux * Z[k]);
-    s.m1[k] = s.fy * (Y[k] - uy * Z[k]);
+    s.m0[k] = c.fx * (X[k] - ux * Z[k]);
+    s.m1[k] = c.fy * (Y[k] - uy * Z[k]);
     if (k < 2) ex += s.m0[k] * Z[k], ey += s.m1[k] * Z[k];
   }
-  if (s.below < 0.0) ex /= s.below, ey /= s.below;
-  else ex = ey = 0.0;
-  s.x = (float)(s.ix + ex), s.y = (float)(s.iy + ey);
+  const L ellipse = s.below < 0.0;
+  const D share = ellipse ? 1.0 / s.below : D{};
+  s.x = rounded(s.ix + ex * share), s.y = rounded(s.iy + ey * share);
   for (int k = 0; k < 3; k++) {
     s.m0[k] -= (s.x - s.ix) * Z[k];
     s.m1[k] -= (s.y - s.iy) * Z[k];
   }
   s.facing = s.G[2] * s.p[0] + s.G[5] * s.p[1] + s.G[8] * s.p[2];
-  const double a = __builtin_fabs(s.su), b = __builtin_fabs(s.sv);
-  const double thin = (a < b ? a : b) * (s.fx < s.fy ? s.fx : s.fy);
-  const double far = s.p[0] * s.p[0] + s.p[1] * s.p[1] + s.p[2] * s.p[2];
-  s.solid = s.facing * s.facing > kEdgeOn * kEdgeOn * far && thin > kThin * s.p[2];
-  return s;
+  const D thin = least(__builtin_elementwise_abs(s.su), __builtin_elementwise_abs(s.sv)) *
+                 (c.fx < c.fy ? c.fx : c.fy);
+  const D far = s.p[0] * s.p[0] + s.p[1] * s.p[1] + s.p[2] * s.p[2];
+  s.solid = (s.facing * s.facing > kEdgeOn * kEdgeOn * far) & (thin > kThin * s.p[2]);
 }
 
-// Columns of N: of dx, of dy and the constant.
-TL_INLINE void invert(const Placed& s, double* B, double* C, double* A) {
+// Columns of N: of dx, of dy and the constant; zero where the surfel is not solid.
+TL_INLINE void invert(const Placed& s, D* B, D* C, D* A) {
   for (int k = 0; k < 3; k++) {
     const int i = (k + 1) % 3, j = (k + 2) % 3;
     B[k] = s.m1[i] * s.z[j] - s.m1[j] * s.z[i];
     C[k] = s.z[i] * s.m0[j] - s.z[j] * s.m0[i];
     A[k] = s.m0[i] * s.m1[j] - s.m0[j] * s.m1[i];
   }
-  const double scale = 1.0 / (s.m0[0] * B[0] + s.m0[1] * B[1] + s.m0[2] * B[2]);
+  const D det = s.m0[0] * B[0] + s.m0[1] * B[1] + s.m0[2] * B[2];
+  const D scale = s.solid ? 1.0 / (s.solid ? det : D{} + 1.0) : D{};
   for (int k = 0; k < 3; k++) A[k] *= scale, B[k] *= scale, C[k] *= scale;
 }
 
-// Outline, disc and radii (px) of u^2 + v^2 <= level; false if none of it is in the image.
-static bool outline_surfel(const Placed& s, float level, float strength, int width, int height,
-                           Surfel& out, float& rx, float& ry) {
+struct Extent {  // of the outline of u^2 + v^2 <= level and the disc, px; see `Outline`
+  D disc, x, y, half_height, slope, reach, shrink, tip, rx, ry;
+  L shown;  // whether any of it is in the image
+};
+TL_INLINE Extent extent_of(const Placed& s, D level, double strength, int width, int height) {
   // An ellipse with covariance sxx, sxy, syy if all is before the camera, or it may be anywhere.
-  double ex = 0.0, ey = 0.0, sxx = 1e12, sxy = 0.0, syy = 1e12;
-  const double* z = s.z;
-  const double *m = s.m0, *n = s.m1, square = z[2] * z[2];
-  const double reach = square - level * (z[0] * z[0] + z[1] * z[1]);
-  if (reach > 1e-3 * square) {
-    ex = (m[2] * z[2] - level * (m[0] * z[0] + m[1] * z[1])) / reach;
-    ey = (n[2] * z[2] - level * (n[0] * z[0] + n[1] * z[1])) / reach;
-    sxx = ex * ex + (level * (m[0] * m[0] + m[1] * m[1]) - m[2] * m[2]) / reach;
-    sxy = ex * ey + (level * (m[0] * n[0] + m[1] * n[1]) - m[2] * n[2]) / reach;
-    syy = ey * ey + (level * (n[0] * n[0] + n[1] * n[1]) - n[2] * n[2]) / reach;
-    sxx = (sxx > 0.0 ? sxx : 0.0) + 1e-4;
-    syy = (syy > 0.0 ? syy : 0.0) + 1e-4;
-  }
-  const double half_width = __builtin_sqrt(sxx), half_height = __builtin_sqrt(syy);
-  const double half = 0.5 * (sxx - syy);
-  const double shorter = 0.5 * (sxx + syy) - __builtin_sqrt(half * half + sxy * sxy);
-  double disc = __builtin_sqrt(level / strength);
+  const D *z = s.z, *m = s.m0, *n = s.m1, square = z[2] * z[2];
+  D reach = square - level * (z[0] * z[0] + z[1] * z[1]);
+  const L ahead = reach > 1e-3 * square;
+  reach = ahead ? 1.0 / (ahead ? reach : D{} + 1.0) : D{};
+  const D ex = (m[2] * z[2] - level * (m[0] * z[0] + m[1] * z[1])) * reach;
+  const D ey = (n[2] * z[2] - level * (n[0] * z[0] + n[1] * z[1])) * reach;
+  D sxx = ex * ex + (level * (m[0] * m[0] + m[1] * m[1]) - m[2] * m[2]) * reach;
+  D syy = ey * ey + (level * (n[0] * n[0] + n[1] * n[1]) - n[2] * n[2]) * reach;
+  const D sxy = ex * ey + (level * (m[0] * n[0] + m[1] * n[1]) - m[2] * n[2]) * reach;
+  sxx = ahead ? greatest(sxx, D{}) + 1e-4 : D{} + 1e12;
+  syy = ahead ? greatest(syy, D{}) + 1e-4 : D{} + 1e12;
+  Extent e;
+  const D half_width = root(sxx), half = 0.5 * (sxx - syy);
+  e.half_height = root(syy);
+  const D shorter = 0.5 * (sxx + syy) - root(half * half + sxy * sxy);
+  e.disc = root(level / strength);
   // Left out where the ellipse surely holds it: its shorter half axis reaches past it.
-  const double past = disc + __builtin_sqrt(ex * ex + ey * ey);
-  if (s.solid && shorter > past * past) disc = 0.0;
-  const double left = half_width - ex > disc ? half_width - ex : disc;
-  const double right = half_width + ex > disc ? half_width + ex : disc;
-  const double top = half_height - ey > disc ? half_height - ey : disc;
-  const double bottom = half_height + ey > disc ? half_height + ey : disc;
-  rx = (float)(left > right ? left : right);
-  ry = (float)(top > bottom ? top : bottom);
-  const double rest = sxx - sxy * sxy / syy;
-  out.disc = (float)disc;
-  out.outline = Outline{(float)(s.x + ex),      (float)(s.y + ey), (float)half_height,
-                        (float)(sxy / syy),     (float)rest,       (float)(rest / syy),
-                        (float)(sxy / half_width)};
-  if (!s.solid) out.outline.half_height = -1.0f;
-  return s.x + right > 0.0 && s.x - left < width && s.y + bottom > 0.0 && s.y - top < height;
+  const D past = e.disc + root(ex * ex + ey * ey);
+  e.disc = (s.solid & (shorter > past * past)) ? D{} : e.disc;
+  const D left = greatest(half_width - ex, e.disc), right = greatest(half_width + ex, e.disc);
+  const D top = greatest(e.half_height - ey, e.disc);
+  const D bottom = greatest(e.half_height + ey, e.disc);
+  e.rx = greatest(left, right);
+  e.ry = greatest(top, bottom);
+  e.x = s.x + ex;
+  e.y = s.y + ey;
+  e.slope = sxy / syy;
+  e.reach = sxx - sxy * e.slope;
+  e.shrink = e.reach / syy;
+  e.tip = sxy / half_width;
+  e.half_height = s.solid ? e.half_height : D{} - 1.0;
+  e.shown = (s.x + right > 0.0) & (s.x - left < (double)width) & (s.y + bottom > 0.0) &
+            (s.y - top < (double)height);
+  return e;
 }
 
 // Basis functions in direction d and, if wanted, their derivatives by d.
@@ -201,40 +234,44 @@ TL_INLINE void rank(int count, int found, const int* order, int* ranks) {
   for (int n = 0; n < found; n++) ranks[order[n]] = n;
 }
 
-// Records of surfels [from, to), each at its rank; radii (n, 2) and centres (n, 2) px.
-TL_INLINE void project(int from, int to, const int* ranks, const Inputs& in, float strength,
-                       float clip, int width, int height, float* records, int* radii,
-                       float* centres) {
-  for (int i = from; i < to; i++) {
-    const int n = ranks[i];
-    radii[2l * i] = radii[2l * i + 1] = 0;
-    centres[2l * i] = centres[2l * i + 1] = 0.0f;
-    if (n < 0) continue;
-    Surfel& r = ((Surfel*)records)[n];
-    const Placed s =
-        place_surfel(in.camera, in.means + 3l * i, in.quats + 4l * i,
-                     in.scales + (long)in.scale_stride * i);
-    const float level = 2.0f * __builtin_logf(255.0f * in.opacities[i]) + 1e-5f;
-    float rx, ry;
-    const bool shown = outline_surfel(s, level, strength, width, height, r, rx, ry);
-    centres[2l * i] = r.x = (float)s.x;
-    centres[2l * i + 1] = r.y = (float)s.y;
-    if (!shown || (rx <= clip && ry <= clip)) {
+// Records of four surfels, each at its rank; radii (n, 2) and centres (n, 2) px.
+TL_INLINE void project_four(const Lens& lens, const Four& four, const int* ranks,
+                            const Inputs& in, float strength, float clip, int width, int height,
+                            float* records, int* radii, float* centres) {
+  Placed s;
+  place_surfels(lens, four, in.means, in.quats, in.scales, in.scale_stride, s);
+  D level;
+  for (int l = 0; l < 4; l++)
+    level[l] = 2.0f * __builtin_logf(255.0f * in.opacities[four.at[l]]) + 1e-5f;
+  const Extent e = extent_of(s, level, strength, width, height);
+  D A[3], B[3], C[3];
+  invert(s, B, C, A);
+  for (int l = 0; l < four.count; l++) {
+    const int i = four.at[l];
+    Surfel& r = ((Surfel*)records)[ranks[i]];
+    centres[2l * i] = r.x = (float)s.x[l];
+    centres[2l * i + 1] = r.y = (float)s.y[l];
+    const float rx = (float)e.rx[l], ry = (float)e.ry[l];
+    if (!e.shown[l] || (rx <= clip && ry <= clip)) {
       r.outline.half_height = -1.0f;
       r.disc = 0.0f;
       continue;
     }
     radii[2l * i] = (int)__builtin_ceilf(rx < kEverywhere ? rx : kEverywhere);
     radii[2l * i + 1] = (int)__builtin_ceilf(ry < kEverywhere ? ry : kEverywhere);
+    r.disc = (float)e.disc[l];
+    r.outline = Outline{(float)e.x[l],     (float)e.y[l],      (float)e.half_height[l],
+                        (float)e.slope[l], (float)e.reach[l],  (float)e.shrink[l],
+                        (float)e.tip[l]};
     r.opacity = in.opacities[i];
     r.filter = strength;
-    r.z = (float)s.p[2];
-    if (s.solid) {
-      double A[3], B[3], C[3];
-      invert(s, B, C, A);
-      for (int k = 0; k < 3; k++) r.A[k] = (float)A[k], r.B[k] = (float)B[k], r.C[k] = (float)C[k];
-    } else {  // edge on or without area: (u, v) out of reach, so that only the disc shows
-      for (int k = 0; k < 3; k++) r.A[k] = r.B[k] = r.C[k] = 0.0f;
+    r.z = (float)s.p[2][l];
+    for (int k = 0; k < 3; k++) {
+      r.A[k] = (float)A[k][l];
+      r.B[k] = (float)B[k][l];
+      r.C[k] = (float)C[k][l];
+    }
+    if (!s.solid[l]) {  // edge on or without area: (u, v) out of reach, so that the disc shows
       r.A[0] = 1e9f;
       r.A[2] = 1.0f / r.z;
     }
@@ -252,128 +289,39 @@ TL_INLINE void project(int from, int to, const int* ranks, const Inputs& in, flo
       for (int c = 0; c < 3; c++)
         r.feature[c] = c < in.channels ? in.colors[(long)in.color_stride * i + c] : 0.0f;
     }
-    const double side = s.facing < 0.0 ? 1.0 : -1.0;
-    for (int c = 0; c < 3; c++) r.feature[3 + c] = (float)(side * s.W[3 * c + 2]);
+    const double side = s.facing[l] < 0.0 ? 1.0 : -1.0;
+    for (int c = 0; c < 3; c++) r.feature[3 + c] = (float)(side * s.W[3 * c + 2][l]);
   }
 }
 
-struct Outputs {
-  float *camera, *means, *quats, *scales, *opacities, *colors;
-};
-
-// Gradients of surfels [from, to); of those that count nowhere they stay zero.
-TL_INLINE void project_adjoint(int from, int to, const int* ranks, const Inputs& in,
-                               const float* records, const float* gradient,
-                               const Outputs& out) {
-  double v_camera[16] = {};
+// The surfels [from, to) that `want`, four by four.
+template <class Want, class Work>
+TL_INLINE void by_four(int from, int to, const Want& want, const Work& work) {
+  Four four;
+  four.count = 0;
   for (int i = from; i < to; i++) {
-    const int n = ranks[i];
-    if (n < 0) continue;
-    const Surfel& r = ((const Surfel*)records)[n];
-    const Surfel& g = ((const Surfel*)gradient)[n];
-    if (g.disc == 0.0f) continue;
-    const float* mean = in.means + 3l * i;
-    const Placed s = place_surfel(in.camera, mean, in.quats + 4l * i,
-                                  in.scales + (long)in.scale_stride * i);
-    double v0[3] = {}, v1[3] = {}, vz[3] = {};  // of the rows m0, m1, z
-    if (s.solid) {
-      double N[3][3], P[3][3];  // N's columns: dx, dy, constant
-      double A[3], B[3], C[3];
-      invert(s, B, C, A);
-      for (int k = 0; k < 3; k++) N[k][0] = B[k], N[k][1] = C[k], N[k][2] = A[k];
-      for (int k = 0; k < 3; k++)
-        for (int j = 0; j < 3; j++)
-          P[k][j] = g.B[k] * N[j][0] + g.C[k] * N[j][1] + g.A[k] * N[j][2];
-      for (int j = 0; j < 3; j++) {
-        v0[j] = -(N[0][0] * P[0][j] + N[1][0] * P[1][j] + N[2][0] * P[2][j]);
-        v1[j] = -(N[0][1] * P[0][j] + N[1][1] * P[1][j] + N[2][1] * P[2][j]);
-        vz[j] = -(N[0][2] * P[0][j] + N[1][2] * P[1][j] + N[2][2] * P[2][j]);
-      }
-    }
-    // The disc's centre is x + m0.f, y + m1.f with f = (z0, z1, -z2) / below, both dots zero here.
-    if (s.below < 0.0) {
-      for (int k = 0; k < 3; k++) {
-        const double sign = k < 2 ? 1.0 : -1.0, f = sign * s.z[k] / s.below;
-        v0[k] += g.x * f;
-        v1[k] += g.y * f;
-        vz[k] += sign * (g.x * s.m0[k] + g.y * s.m1[k]) / s.below;
-      }
-    } else {
-      v0[2] += g.x / s.z[2];
-      v1[2] += g.y / s.z[2];
-    }
-    vz[2] += g.z;
-    double column[3][3];  // gradient of tu, tv, p in the camera's axes
-    for (int k = 0; k < 3; k++) {
-      column[k][0] = s.fx * v0[k];
-      column[k][1] = s.fy * v1[k];
-      column[k][2] = vz[k] + (s.cx - s.x) * v0[k] + (s.cy - s.y) * v1[k];
-      v_camera[12] += v0[k] * s.X[k];
-      v_camera[13] += v1[k] * s.Y[k];
-      v_camera[14] += v0[k] * s.z[k];
-      v_camera[15] += v1[k] * s.z[k];
-    }
-    double vu = 0.0, vv = 0.0, vW[9], v_mean[3];
-    const double side = s.facing < 0.0 ? 1.0 : -1.0;
-    for (int c = 0; c < 3; c++) {
-      vu += column[0][c] * s.G[3 * c];
-      vv += column[1][c] * s.G[3 * c + 1];
-      vW[3 * c] = vW[3 * c + 1] = v_mean[c] = 0.0;
-      for (int a = 0; a < 3; a++) {
-        vW[3 * c] += s.R[3 * a + c] * column[0][a] * s.su;
-        vW[3 * c + 1] += s.R[3 * a + c] * column[1][a] * s.sv;
-        v_mean[c] += s.R[3 * a + c] * column[2][a];
-        v_camera[3 * a + c] += column[0][a] * s.su * s.W[3 * c] +
-                               column[1][a] * s.sv * s.W[3 * c + 1] + column[2][a] * mean[c];
-      }
-      v_camera[9 + c] += column[2][c];
-      vW[3 * c + 2] = side * g.feature[3 + c];
-    }
-    const double w = s.q[0], x = s.q[1], y = s.q[2], z = s.q[3];
-    const double vq[4] = {
-        2 * (-z * vW[1] + y * vW[2] + z * vW[3] - x * vW[5] - y * vW[6] + x * vW[7]),
-        2 * (y * vW[1] + z * vW[2] + y * vW[3] - 2 * x * vW[4] - w * vW[5] + z * vW[6] +
-             w * vW[7] - 2 * x * vW[8]),
-        2 * (-2 * y * vW[0] + x * vW[1] + w * vW[2] + x * vW[3] + z * vW[5] - w * vW[6] +
-             z * vW[7] - 2 * y * vW[8]),
-        2 * (-2 * z * vW[0] - w * vW[1] + x * vW[2] + w * vW[3] - 2 * z * vW[4] + y * vW[5] +
-             x * vW[6] + y * vW[7])};
-    const double along = w * vq[0] + x * vq[1] + y * vq[2] + z * vq[3];
-    for (int k = 0; k < 4; k++)
-      out.quats[4l * i + k] = (float)((vq[k] - s.q[k] * along) / s.length);
-    out.scales[(long)in.scale_stride * i] = (float)vu;
-    out.scales[(long)in.scale_stride * i + 1] = (float)vv;
-    out.opacities[i] = g.opacity;
-    if (in.bases > 0) {
-      float d[3], b[16], db[16][3], vd[3] = {}, vc[3];
-      const float distance = direction_to(in.camera, mean, d);
-      harmonics(in.bases, d, b, db);
-      const long at = 3l * in.coefficients * i;
-      for (int c = 0; c < 3; c++) vc[c] = r.feature[c] > 0.0f ? g.feature[c] : 0.0f;
-      for (int k = 0; k < in.bases; k++) {
-        float dot = 0.0f;
-        for (int c = 0; c < 3; c++) {
-          out.colors[at + 3 * k + c] = b[k] * vc[c];
-          dot += in.colors[at + 3 * k + c] * vc[c];
-        }
-        for (int c = 0; c < 3; c++) vd[c] += db[k][c] * dot;
-      }
-      const float radial = vd[0] * d[0] + vd[1] * d[1] + vd[2] * d[2];
-      for (int c = 0; c < 3; c++) {  // the eye is -R^T t
-        const double v = (vd[c] - d[c] * radial) / distance;
-        v_mean[c] += v;
-        for (int a = 0; a < 3; a++) {
-          v_camera[3 * a + c] += s.t[a] * v;
-          v_camera[9 + a] += s.R[3 * a + c] * v;
-        }
-      }
-    } else {
-      for (int c = 0; c < in.channels; c++)
-        out.colors[(long)in.color_stride * i + c] = g.feature[c];
-    }
-    for (int c = 0; c < 3; c++) out.means[3l * i + c] = (float)v_mean[c];
+    if (want(i)) four.at[four.count++] = i;
+    if (four.count == 0 || (four.count < 4 && i + 1 < to)) continue;
+    for (int l = four.count; l < 4; l++) four.at[l] = four.at[four.count - 1];
+    work(four);
+    four.count = 0;
   }
-  for (int k = 0; k < 16; k++) out.camera[k] = (float)v_camera[k];
+}
+
+TL_INLINE void project(int from, int to, const int* ranks, const Inputs& in, float strength,
+                       float clip, int width, int height, float* records, int* radii,
+                       float* centres) {
+  const Lens lens = lens_of(in.camera);
+  for (long i = 2l * from; i < 2l * to; i++) {
+    radii[i] = 0;
+    centres[i] = 0.0f;
+  }
+  by_four(
+      from, to, [&](int i) { return ranks[i] >= 0; },
+      [&](const Four& four) {
+        project_four(lens, four, ranks, in, strength, clip, width, height, records, radii,
+                     centres);
+      });
 }
 
 }  // namespace surfels
