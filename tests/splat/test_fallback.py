@@ -12,7 +12,7 @@ import warp as wp
 from tests.splat import test_rasterize as solid
 from tests.splat import test_rasterize_2dgs as flat
 from twinloop.errors import ParamsError
-from twinloop.splat import backend, kernels_loss
+from twinloop.splat import backend, cpu, cpu_2dgs, fallback, fallback_2dgs, kernels_loss
 from twinloop.splat.rasterize import rasterization
 from twinloop.splat.rasterize_2dgs import rasterization_2dgs
 from twinloop.threads import torch_on_one_thread
@@ -51,6 +51,19 @@ def test_surfels_equal_the_dense_reference(crossing: bool) -> None:
     surfels[2][13] = 0.0
     surfels[0][14] = torch.tensor([0.0, 0.0, -9.0])
     flat.compare(surfels, view, crossing)
+
+
+@pytest.mark.usefixtures("no_native")
+def test_surfels_that_cross_the_camera_plane() -> None:
+    """Crossings behind the camera are not mirrored before it, by either depth."""
+    flat.test_surfels_that_cross_the_camera_plane()
+
+
+@pytest.mark.usefixtures("no_native")
+def test_both_rasterisers_ask_for_the_torch_code() -> None:
+    """The seam of each gives the torch code, with the same signature."""
+    assert cpu.renderer() is fallback.render
+    assert cpu_2dgs.renderer() is fallback_2dgs.rasterize
 
 
 def _harmonics(count: int) -> torch.Tensor:

@@ -85,14 +85,16 @@ def rasterize(
         flat = (zeta[..., 2] == 0) | edge_on
         below = torch.where(flat, torch.ones_like(zeta[..., 2]), zeta[..., 2])
         u, v = zeta[..., 0] / below, zeta[..., 1] / below
-        on_plane = torch.where(flat, torch.full_like(u, torch.inf), u * u + v * v)
+        met = u * z[:, 0] + v * z[:, 1] + z[:, 2]
+        # Behind the camera the ray does not meet the surfel: only its disc may show.
+        missed = flat | (met.detach() <= 0)
+        on_plane = torch.where(missed, torch.full_like(u, torch.inf), u * u + v * v)
         dx, dy = px[:, None] - centre[:, 0], py[:, None] - centre[:, 1]
         on_screen = camera.strength * (dx * dx + dy * dy)
         sigma = 0.5 * torch.minimum(on_plane, on_screen)
         alpha = (opacity * torch.exp(-sigma)).clamp_max(0.999)
         depth = z[:, 2].expand_as(u)
         if camera.crossing:
-            met = u * z[:, 0] + v * z[:, 1] + z[:, 2]
             depth = torch.where(on_plane <= on_screen, met, depth)
             ahead = depth > camera.near
             alpha = torch.where(ahead, alpha, torch.zeros_like(alpha))
