@@ -6,6 +6,7 @@ hollow is found by stereo, and refined to where the pictures agree.
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -17,7 +18,7 @@ from twinloop.splat.refine import RefineSettings, refine
 from twinloop.splat.stereo import StereoSettings, hollowed
 from twinloop.splat.surface import Faces, smooth
 from twinloop.splat.surfel_losses import SurfelObjective, SurfelSettings
-from twinloop.splat.surfels import Surfels, on_surface
+from twinloop.splat.surfels import Surfels, WideFilterWarning, device_keywords, on_surface
 from twinloop.splat.train import train
 from twinloop.splat.train_settings import TrainSettings
 from twinloop.splat.views import Float, Views
@@ -70,7 +71,9 @@ def surfel_mesh(
     """Surfels trained on the views, and their mesh; both in the views' world, m.
 
     `start` (vertices (v, 3) m, faces (f, 3)) is a mesh to begin with instead of `first_mesh`'s. The
-    extraction takes the low-pass factor that training ended with.
+    extraction runs on the CPU and takes the low-pass factor that training ended with. On "cuda"
+    gsplat trains, whose factor is 2: surfels sink twice as far, of which more remains, and a
+    `WideFilterWarning` says so.
 
     Raises:
         InputError: Views, masks or poses that nothing can be reconstructed from.
@@ -80,8 +83,17 @@ def surfel_mesh(
     colors = vertex_colors(*start, views)
     made = on_surface(*start, colors, s.count, s.degree, s.training.seed)
     surfels = train(made, views, s.training, device, objective=SurfelObjective(s.losses))
+    factor = float(device_keywords(device, s.training.filter_last)["filter_inv_square"])
+    if factor < s.training.filter_last:
+        warnings.warn(
+            f"surfels on {device} are trained by gsplat, with its low-pass factor {factor:.0f} "
+            f"instead of {s.training.filter_last:.0f}: at few pixels they sink deeper, and more of "
+            "that remains in the mesh; train them on the cpu, or from larger pictures",
+            WideFilterWarning,
+            stacklevel=2,
+        )
     fusion = replace(s.extract.fusion, table=s.table, tolerate=s.tolerate)
-    extract = replace(s.extract, fusion=fusion, filter_inv_square=s.training.filter_last)
+    extract = replace(s.extract, fusion=fusion, filter_inv_square=factor)
     return surfels, extract_mesh(surfels, views, extract)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -13,6 +14,20 @@ from twinloop.geometry import quaternion
 from twinloop.splat.gaussians import on_surface as gaussians_on_surface
 
 _NAMES = ("means", "quaternions", "scales", "opacities", "sh")
+
+
+class WideFilterWarning(UserWarning):
+    """Surfels are trained with a wider low-pass filter than they should be."""
+
+
+def device_keywords(device: str, factor: float) -> dict[str, Any]:
+    """Keywords of `rasterization_2dgs` for low-pass factor `factor`, as far as the device has it.
+
+    gsplat's kernels on "cuda" have factor 2 and the depth of centres built in.
+    """
+    if device.startswith("cuda"):
+        return {"depth": "center", "filter_inv_square": 2.0}
+    return {"filter_inv_square": factor}
 
 
 @dataclass(frozen=True)

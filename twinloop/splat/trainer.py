@@ -24,6 +24,7 @@ from twinloop.splat.model import NAMES, Drawn, Model, Splats
 from twinloop.splat.pictures import Crop, check_views, crops, halved
 from twinloop.splat.pose_refine import PoseRefinement
 from twinloop.splat.prune import Silhouettes
+from twinloop.splat.surfels import device_keywords
 from twinloop.splat.train_settings import TrainSettings
 from twinloop.splat.views import Views
 
@@ -164,9 +165,9 @@ class Trainer(Generic[Splats]):
     def _keywords(self, progress: float) -> dict[str, Any]:
         s = self.settings
         keywords: dict[str, Any] = {}
-        if self.model.flat and self.device == "cpu":  # gsplat's kernels have 2 built in
+        if self.model.flat:
             grown = min(1.0, progress / s.filter_until) if s.filter_until > 0 else 1.0
-            keywords["filter_inv_square"] = s.filter_last**grown
+            keywords |= device_keywords(self.device, s.filter_last**grown)
         if self.objective is not None:
             keywords |= self.objective.keywords(self.iteration, progress)
         return keywords
