@@ -35,7 +35,9 @@ class StereoSettings:
     size: int = 160
     """Side of the object (px, median over the views) above which pictures are made coarser."""
     stride: int = 3
-    """Every so-manieth pixel of a row, and row, is looked at."""
+    """Every so-manieth pixel of a row, and row, is looked at; more than `most` raise it."""
+    most: int = 40_000
+    """Most pixels looked at, of all views."""
     step: float = 1.5
     """Step along the ray."""
     most_steps: int = 128
@@ -126,6 +128,8 @@ def stereo_depth(
     result is the same for any number of threads.
     """
     s = settings or StereoSettings()
+    inside = int((shapes.distance > 1).sum())
+    s = replace(s, stride=max(s.stride, int(np.ceil(np.sqrt(inside / s.most)))))
     pixel = pixel_size(vertices, views)
     grey = contrast(views)
     renderer = MeshRenderer(vertices, faces)
@@ -140,22 +144,22 @@ def stereo_depth(
             i = int(batch[at])
             x = (shapes.corner[i][0] + columns)[None].repeat(len(rows), 0)
             y = (shapes.corner[i][1] + rows)[:, None].repeat(len(columns), 1)
-            inside = shapes.distance[i][:: s.stride, :: s.stride] > 1
+            looked = shapes.distance[i][:: s.stride, :: s.stride] > 1
             pose, k = views.T_camera_world[i], views.intrinsics[i]
             front = renderer.render(k, views.mask.shape[2], views.mask.shape[1], pose).depth
             near = front[
                 y.astype(int).clip(0, front.shape[0] - 1), x.astype(int).clip(0, front.shape[1] - 1)
             ]
-            inside &= near > 0
-            ray = np.stack([(x - k[2]) / k[0], (y - k[3]) / k[1], np.ones_like(x)], -1)[inside]
+            looked &= near > 0
+            ray = np.stack([(x - k[2]) / k[0], (y - k[3]) / k[1], np.ones_like(x)], -1)[looked]
             z = (vertices @ pose[:3, :3].T + pose[:3, 3])[:, 2]
-            depth = float(z.max() - near[inside].min()) if inside.any() else 0.0
+            depth = float(z.max() - near[looked].min()) if looked.any() else 0.0
             step = max(s.step * pixel, depth / s.most_steps)
             offsets = np.arange(-2 * step, depth, step)
             found = _sweep(
-                grey, views, pose, ray, near[inside], offsets, i, neighbours[i], s, pixel
+                grey, views, pose, ray, near[looked], offsets, i, neighbours[i], s, pixel
             )
-            grids[i][inside] = found
+            grids[i][looked] = found
 
         each(one, len(batch))
     kept = _confirmed(grids, views, shapes, neighbours, s, pixel)
