@@ -174,6 +174,7 @@ def test_library_versions_in_the_cache_key_are_those_that_the_code_imports():
         "trimesh": "trimesh",
         "warp": "warp-lang",
         "xarray": "xarray",
+        "xatlas": "xatlas",
         "zarr": "zarr",
     }
     versions = yaml.safe_load((ROOT / "versions.yaml").read_text())

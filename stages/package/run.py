@@ -14,12 +14,14 @@ from stages.harness import Inputs
 from stages.package.params import Params
 from twinloop.card import STAGES
 from twinloop.errors import ArtifactError
+from twinloop.export.glb import write_glb
 from twinloop.export.mesh_files import hull_faces, write_obj, write_ply
 from twinloop.export.mjcf import object_mjcf, scene_mjcf
 from twinloop.export.properties import read_estimates, read_properties
 from twinloop.export.report import ReportData, collect, render
 from twinloop.export.settle import settle
 from twinloop.export.twin_card import readme, twin_card
+from twinloop.geometry.textured import TexturedMesh
 from twinloop.splat.ply import write_gaussians
 
 
@@ -46,6 +48,8 @@ def run(inputs: Inputs, params: Params, out: Path) -> None:
             "does not fit the pose that it rested in."
         )
     write_gaussians(twin / "splat" / f"{name}.ply", reconstruction["gaussians"].to_dataset())
+    if "scene" in reconstruction:
+        write_gaussians(twin / "splat" / "scene.ply", reconstruction["scene"].to_dataset())
     (twin / "policy" / "policy.safetensors").write_bytes(_policy(inputs.artifacts["train"]))
     image = inputs.artifacts["ingest"]["image"][0].values
     matplotlib.image.imsave(twin / "preview.png", image, metadata={"Software": None})
@@ -71,6 +75,17 @@ def _write_meshes(folder: Path, reconstruction: xr.DataTree) -> int:
     vertices, faces = mesh["vertices"].values, mesh["faces"].values
     write_obj(folder / "visual.obj", vertices, faces, "visual mesh, metres, object frame")
     write_ply(folder / "visual.ply", vertices, faces, mesh["colors"].values)
+    if "texture" in reconstruction:
+        group = reconstruction["texture"]
+        source = group["source"].values.astype(np.int64)
+        textured = TexturedMesh(
+            vertices[source],
+            group["faces"].values,
+            group["uv"].values.astype(np.float64),
+            source,
+            group["image"].values,
+        )
+        write_glb(folder / "visual.glb", textured, mesh["normals"].values)
     labels = parts["part"].values
     indices = np.unique(labels)
     for index in indices:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,10 +16,16 @@ from stages.reconstruct.run import load_views
 from twinloop.geometry import camera, se3
 from twinloop.geometry.mesh import mass_properties
 from twinloop.geometry.raycast import MeshRenderer
+from twinloop.splat.cameras import turntable
 from twinloop.splat.gaussians import Gaussians
 from twinloop.splat.quality import MIXED, RING, Comparison, compare
+from twinloop.splat.render import render
+from twinloop.splat.replay import write_film
 from twinloop.splat.surface import is_watertight
 from twinloop.splat.views import Views
+
+TURN_FRAMES, TURN_SIZE, TURN_RATE = 72, 320, 24.0
+"""The turntable film: frames, px, frames a second."""
 
 
 def metrics(tree: xr.DataTree, inputs: Inputs, params: Params) -> dict[str, Any]:
@@ -40,12 +48,21 @@ def metrics(tree: xr.DataTree, inputs: Inputs, params: Params) -> dict[str, Any]
         "views_used": int((~held_out).sum()),
         "views_heldout": len(scores),
         "gaussians": tree["gaussians"].sizes["gaussian"],
+        "psnr_heldout_white_mean_db": _mean(list(tree["heldout"]["psnr_white"].values)),
+        "ssim_heldout_mean": _mean(list(tree["heldout"]["ssim"].values)),
+        "surfels": tree["surfels"].sizes["surfel"] if "surfels" in tree else 0,
+        "scene_gaussians": tree["scene"].sizes["gaussian"] if "scene" in tree else 0,
         "vertices": len(vertices),
         "faces": len(faces),
         "watertight": is_watertight(faces),
         "volume_cm3": 1e6 * mass_properties(vertices, faces).volume,
         "size_mm": [float(1e3 * v) for v in np.ptp(vertices, axis=0)],
+        "inferred_share": float(tree["mesh"]["inferred"].values.mean()),
+        "decimation_error_mm": 1e3 * float(tree["mesh"]["decimation_error"].values),
         "convex_parts": int(part.max()) + 1,
+        "convex_error_mean_mm": 1e3 * float(tree["parts"]["error_mean"].values),
+        "convex_error_max_mm": 1e3 * float(tree["parts"]["error_max"].values),
+        "convex_volume_ratio": float(tree["parts"]["volume_ratio"].values),
     }
 
 
@@ -53,13 +70,25 @@ def _mean(values: list[float]) -> float | None:
     return float(np.mean(values)) if values else None
 
 
-def plots(tree: xr.DataTree, inputs: Inputs, params: Params) -> dict[str, Figure]:
-    """Return held-out pictures beside their renders, the mesh, and PSNR by frame."""
+def plots(tree: xr.DataTree, inputs: Inputs, params: Params) -> dict[str, Figure | bytes]:
+    """Return held-out pictures beside their renders, the mesh, scores by frame, and a turntable."""
     return {
         "heldout": _heldout(_comparisons(tree, inputs)),
         "mesh": _mesh(tree),
-        "psnr": _psnr(tree),
+        "psnr": _scores(tree),
+        "turntable": _turntable(tree, inputs),
     }
+
+
+def _turntable(tree: xr.DataTree, inputs: Inputs) -> bytes:
+    """Once around the object: what the Gaussians show, as the bytes of an mp4."""
+    gaussians = Gaussians.from_dataset(tree["gaussians"])
+    cameras = turntable(gaussians, TURN_FRAMES, width=TURN_SIZE, height=TURN_SIZE)
+    views = render(gaussians, cameras, layers=(), background=(1, 1, 1), device=inputs.device)
+    with tempfile.TemporaryDirectory(prefix="twinloop-film-") as folder:
+        path = Path(folder) / "turntable.mp4"
+        write_film(path, views, TURN_RATE)
+        return path.read_bytes()
 
 
 def _comparisons(tree: xr.DataTree, inputs: Inputs) -> list[Comparison]:
@@ -107,12 +136,13 @@ def _heldout(comparisons: list[Comparison]) -> Figure:
 def _mesh(tree: xr.DataTree) -> Figure:
     vertices, faces = tree["mesh"]["vertices"].values, tree["mesh"]["faces"].values
     colors = tree["mesh"]["colors"].values.astype(np.float64) / 255
+    inferred = tree["mesh"]["inferred"].values.astype(np.float32)
     renderer = MeshRenderer(vertices, faces)
     radius = float(np.linalg.norm(vertices, axis=1).max())
     size = 260
     intrinsics = np.array([2.0 * size, 2.0 * size, size / 2, size / 2])
     figure = Figure(figsize=(9, 6.2), layout="constrained")
-    for column, (azimuth, elevation) in enumerate(((30.0, 25.0), (150.0, 25.0), (270.0, 60.0))):
+    for column, (azimuth, elevation) in enumerate(((30.0, 25.0), (150.0, 25.0), (270.0, -40.0))):
         a, e = np.radians((azimuth, elevation))
         eye = 4.6 * radius * np.array([np.cos(a) * np.cos(e), np.sin(a) * np.cos(e), np.sin(e)])
         light = eye / np.linalg.norm(eye) + np.array([0.0, 0.0, 0.6])
@@ -121,25 +151,46 @@ def _mesh(tree: xr.DataTree) -> Figure:
             intrinsics, size, size, se3.inverse(camera.look_at(eye, np.zeros(3)))
         )
         shade = 0.35 + 0.65 * np.clip(image.normal @ light, 0, 1)
-        grey = np.where(image.mask, shade, 1.0)
+        guess = image.interpolate(inferred[:, None], faces)[..., 0] > 0.5
+        grey = np.where(image.mask, shade, 1.0)[..., None] * np.where(
+            (guess & image.mask)[..., None], (1.0, 0.72, 0.5), 1.0
+        )
         painted = np.where(image.mask[..., None], image.interpolate(colors, faces), 1.0)
         for row, picture in enumerate((grey, painted)):
             axes = figure.add_subplot(2, 3, 3 * row + column + 1)
-            axes.imshow(picture, cmap="gray", vmin=0, vmax=1)
+            axes.imshow(picture)
             axes.set_title(f"from {azimuth:.0f}°, {elevation:.0f}° up", fontsize=8)
             axes.set_axis_off()
-    figure.suptitle(f"Mesh, {len(faces)} faces: shape and vertex colours", fontsize=9)
+    figure.suptitle(
+        f"Mesh, {len(faces)} faces: shape (orange: inferred, no camera saw it) and vertex colours",
+        fontsize=9,
+    )
     return figure
 
 
-def _psnr(tree: xr.DataTree) -> Figure:
-    scores, index = tree["heldout"]["psnr"].values, tree["heldout"]["frame"].values
-    figure = Figure(figsize=(6, 2.8), layout="constrained")
-    axes = figure.add_subplot()
+def _scores(tree: xr.DataTree) -> Figure:
+    """PSNR by held-out frame, and the table of all scores below it."""
+    heldout = tree["heldout"]
+    scores, index = heldout["psnr"].values, heldout["frame"].values
+    figure = Figure(figsize=(6, 3.2 + 0.22 * len(scores)), layout="constrained")
+    axes, below = figure.subplots(2, 1, height_ratios=(2.6, 0.6 + 0.22 * len(scores)))
     axes.bar([str(i) for i in index], scores, color="C0")
     if len(scores):
         axes.axhline(float(scores.mean()), color="C1", label=f"mean {scores.mean():.1f} dB")
         axes.legend(loc="lower right")
     axes.set_xlabel("held-out frame")
     axes.set_ylabel("PSNR (dB)")
+    below.set_axis_off()
+    if len(scores):
+        rows = [
+            [str(i), f"{a:.2f}", f"{b:.2f}", f"{c:.4f}"]
+            for i, a, b, c in zip(
+                index, scores, heldout["psnr_white"].values, heldout["ssim"].values, strict=True
+            )
+        ]
+        below.table(
+            rows,
+            colLabels=["frame", "PSNR, object (dB)", "PSNR, frame over white (dB)", "SSIM"],
+            loc="center",
+        )
     return figure

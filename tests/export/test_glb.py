@@ -13,8 +13,9 @@ from tests.splat.synthetic import rounded_box, scan, texture
 from twinloop.errors import InputError
 from twinloop.export.glb import read_glb, write_glb
 from twinloop.geometry import se3
+from twinloop.geometry.textured import TexturedMesh
 from twinloop.splat.surface import vertex_normals
-from twinloop.splat.texture import TexturedMesh, bake_texture
+from twinloop.splat.texture import bake_texture
 from twinloop.splat.views import Views
 
 

@@ -84,3 +84,12 @@ def test_quality_ignores_the_background(views: tuple[Views, Views], start: Gauss
 def test_psnr_closed_form() -> None:
     """A constant error of 0.1 is 20 dB."""
     assert psnr(np.full((5, 3), 0.1)) == pytest.approx(20.0)
+
+
+def test_colors_of_more_vertices_than_a_picture_has_rows(views: tuple[Views, Views]) -> None:
+    """Forty thousand vertices: OpenCV's remap takes 32766 rows, a fine mesh has more."""
+    faces = BOX.faces.astype(np.int32)
+    many = np.concatenate([BOX.vertices, np.tile(BOX.vertices[:1], (40_000, 1))])
+    colors = vertex_colors(many, faces, views[0])
+    few = vertex_colors(BOX.vertices, faces, views[0])
+    np.testing.assert_array_equal(colors[: len(few)], few)

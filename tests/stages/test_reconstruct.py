@@ -9,16 +9,31 @@ import xarray as xr
 from stages.harness import Inputs
 from stages.reconstruct import report, run, schema
 from stages.reconstruct.params import Params
-from tests.splat.synthetic import Scan, rounded_box, scan
+from tests.splat.synthetic import SIZE, Scan, rounded_box, scan
 from twinloop.artifacts.store import open_artifact, write_artifact
 from twinloop.card import ObjectCard
 from twinloop.errors import InputError
 from twinloop.geometry import se3
 from twinloop.geometry.mesh import mass_properties
+from twinloop.geometry.sdf import DistanceGrid
 from twinloop.geometry.surface import TriangleSurface
+from twinloop.splat.scene import SplatScene
 from twinloop.splat.surface import is_watertight
 
-SMALL = Params(resolution=40, faces=2000, gaussians=500, most_gaussians=800, iterations=40)
+SMALL = Params(
+    resolution=40,
+    faces=2000,
+    gaussians=500,
+    most_gaussians=800,
+    iterations=40,
+    surfels=1500,
+    most_surfels=2000,
+    surfel_iterations=60,
+    refine_depth=4,
+    scene_iterations=10,
+    texture=128,
+    distance_cells=32,
+)
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +90,7 @@ def test_held_out_frames_are_not_used(box: Scan, result: tuple[Inputs, xr.DataTr
     held_out = frames.held_out.values
     frames.image.values[held_out] = 255 - frames.image.values[held_out]
     other = run.run(inputs_of(frames, result[0].root), SMALL)
-    for group in ("mesh", "parts", "gaussians"):
+    for group in ("mesh", "parts", "gaussians", "surfels", "scene", "texture", "distance"):
         for name, array in other[group].items():
             np.testing.assert_array_equal(array.values, result[1][group][str(name)].values)
     assert other["heldout"]["psnr"].values.max() < result[1]["heldout"]["psnr"].values.min()
@@ -90,7 +105,56 @@ def test_report_has_figures_and_pictures(result: tuple[Inputs, xr.DataTree]) -> 
     assert metrics["silhouette_overlap_mean"] > 0.93
     assert metrics["watertight"] is True
     assert metrics["views_heldout"] == 3
-    assert set(report.plots(tree, inputs, SMALL)) == {"heldout", "mesh", "psnr"}
+    plots = report.plots(tree, inputs, SMALL)
+    assert set(plots) == {"heldout", "mesh", "psnr", "turntable"}
+    film = plots["turntable"]
+    assert isinstance(film, bytes)
+    assert film[4:8] == b"ftyp"
+
+
+def test_distance_grid_is_that_of_the_mesh(result: tuple[Inputs, xr.DataTree]) -> None:
+    """What contact, retargeting and tracking ask is the mesh's own distance."""
+    tree = result[1]
+    grid = DistanceGrid.from_dataset(tree["distance"].to_dataset())
+    surface = TriangleSurface(tree["mesh"]["vertices"].values, tree["mesh"]["faces"].values)
+    points = np.random.default_rng(0).uniform(-0.045, 0.045, (200, 3))
+    true, _ = surface.signed_distance(points)
+    assert np.abs(grid.signed_distance(points)[0] - true).max() < 2 * grid.spacing
+    assert np.abs(grid.signed_distance(points)[0] - true).mean() < 0.1 * grid.spacing
+
+
+def test_the_underside_is_closed_and_marked(result: tuple[Inputs, xr.DataTree]) -> None:
+    """No camera saw what stood on the table: there the mesh is flat and says `inferred`."""
+    mesh = result[1]["mesh"]
+    inferred = mesh["inferred"].values.astype(bool)
+    height = mesh["vertices"].values[:, 2]
+    assert inferred.any()
+    assert np.ptp(height[inferred]) < 0.012
+    assert height[inferred].mean() < height.min() + 0.004
+    low = height < height.min() + 1e-4
+    assert mesh["normals"].values[low & inferred][:, 2].mean() < -0.8
+
+
+def test_uniform_solid_is_the_box(result: tuple[Inputs, xr.DataTree]) -> None:
+    """Volume and inertia at unit density, against the box's closed form to its rounded edges."""
+    uniform = result[1]["uniform"]
+    sides = np.array(SIZE)
+    volume = float(uniform["volume"].values)
+    np.testing.assert_allclose(volume, sides.prod(), rtol=0.06)
+    wanted = volume / 12 * (np.sum(sides**2) - sides**2)
+    np.testing.assert_allclose(np.diag(uniform["inertia"].values), wanted, rtol=0.06)
+
+
+def test_scene_holds_the_object_and_the_table(result: tuple[Inputs, xr.DataTree]) -> None:
+    """The object's Gaussians are in the scene as they are; the table lies below them."""
+    tree = result[1]
+    scene = SplatScene.from_dataset(tree["scene"])
+    own = scene.part("object")
+    np.testing.assert_array_equal(own.means, tree["gaussians"]["means"].values)
+    low = tree["mesh"]["vertices"].values[:, 2].min()
+    around = scene.label != scene.names.index("object")
+    near = np.linalg.norm(scene.splats.means[around][:, :2], axis=1) < 0.2
+    assert abs(np.median(scene.splats.means[around][near][:, 2]) - low) < 0.01
 
 
 def test_too_few_frames_are_refused(box: Scan, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from PIL import Image
 
 from twinloop.errors import InputError
 from twinloop.geometry.distance import check_mesh
-from twinloop.splat.texture import TexturedMesh
+from twinloop.geometry.textured import TexturedMesh
 
 Float = NDArray[np.float64]
 

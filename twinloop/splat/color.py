@@ -39,12 +39,21 @@ def vertex_colors(vertices: Float, faces: Faces, views: Views) -> NDArray[np.uin
         here = np.flatnonzero(ok)
         if len(here) == 0:
             continue
-        at = np.stack([x[here], y[here]], axis=1).astype(np.float32)[:, None]
-        sample = cv2.remap(views.image[i], at, None, cv2.INTER_LINEAR)[:, 0].astype(np.float64)
+        sample = _sampled(views.image[i], x[here], y[here])
         w = facing[here] ** 2
         total[here] += w[:, None] * sample
         weight[here] += w
     return _fill(vertices, total, weight)
+
+
+def _sampled(image: NDArray[np.uint8], x: Float, y: Float) -> Float:
+    """Colours (n, 3) of an image at columns x (n,) and rows y (n,), bilinear."""
+    # OpenCV takes no picture of more than 32766 rows or columns, so the points fill a rectangle.
+    width = 1024
+    spare = -len(x) % width
+    at = np.stack([np.pad(x, (0, spare)), np.pad(y, (0, spare))], axis=1).astype(np.float32)
+    found = cv2.remap(image, at.reshape(-1, width, 2), None, cv2.INTER_LINEAR)
+    return np.asarray(found.reshape(-1, image.shape[2])[: len(x)], np.float64)
 
 
 def _fill(vertices: Float, total: Float, weight: Float) -> NDArray[np.uint8]:

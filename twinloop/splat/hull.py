@@ -143,6 +143,12 @@ def hull_mesh(
     shapes = silhouettes(views.mask)
     low, high = bounds(views, shapes, tolerate)
     if table is not None:
+        if high[2] <= table:
+            raise InputError(
+                f"visual hull: the object lies below the table: its top is at {high[2]:.3f} m, and "
+                f"table_height says {table:.3f} m. Set table_height of reconstruct, or check where "
+                "ingest put the table's plane"
+            )
         low[2] = max(low[2], table)
     step = float((high - low).max()) / resolution
     # Half a cell, so that the table does not fall on grid points: a zero there makes slivers.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import cv2
 import numpy as np
 import xatlas
@@ -14,6 +12,7 @@ from scipy.spatial import cKDTree
 from twinloop.errors import InputError
 from twinloop.geometry.distance import check_mesh
 from twinloop.geometry.raycast import MeshRenderer
+from twinloop.geometry.textured import TexturedMesh
 from twinloop.splat.surface import vertex_normals
 from twinloop.splat.views import Views
 
@@ -22,27 +21,6 @@ Faces = NDArray[np.int32]
 _PADDING = 2
 _FACING = 0.15
 _FILLERS = 4000
-
-
-@dataclass(frozen=True)
-class TexturedMesh:
-    """A mesh with a texture.
-
-    Attributes:
-        vertices: (w, 3) m; a vertex on a seam of the atlas is there once for each side.
-        faces: (f, 3), in the order of the mesh that was textured.
-        uv: (w, 2) in 0..1, origin at the lower left of the image (OpenGL).
-        source: (w,) which vertex of the mesh that was textured each one is.
-        image: (side, side, 3) uint8 sRGB.
-        seen: Share of the surface's texels that a picture saw.
-    """
-
-    vertices: Float
-    faces: Faces
-    uv: Float
-    source: NDArray[np.int64]
-    image: NDArray[np.uint8]
-    seen: float
 
 
 def bake_texture(vertices: Float, faces: Faces, views: Views, size: int = 1024) -> TexturedMesh:
