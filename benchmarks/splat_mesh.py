@@ -12,15 +12,13 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
-from functools import partial
-from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from benchmarks.rows import Figure, Row, main
-from benchmarks.splat_scenes import HOLLOW, PRESETS, LabScene, lab_scene
+from benchmarks.rows import Figure
+from benchmarks.splat_scenes import LabScene, lab_scene
 from twinloop.geometry.distance import MeshDistance
 from twinloop.geometry.raycast import MeshRenderer
 from twinloop.splat.color import vertex_colors
@@ -379,20 +377,3 @@ def sets(preset: str = "ketchup", iterations: int = 600) -> list[Figure]:
         mesh = fusion.field(sinkage(fusion), chosen.agree).mesh()
         figures += _figures(preset, name[len(preset) + 2 :], score(*mesh, scene))
     return figures
-
-
-def rows() -> list[Row]:
-    """Rows of this benchmark; each takes minutes, and scenes are kept."""
-    depends = ("twinloop/splat/**/*.py", "benchmarks/splat_scenes.py")
-    made = [Row(f"mesh-{p}", partial(scene_figures, p), depends) for p in (*PRESETS, *HOLLOW)]
-    return [
-        *made,
-        Row("mesh-filters", filters, depends),
-        Row("mesh-starts", starts, depends),
-        Row("mesh-sets", sets, depends),
-        Row("mesh-sets-bowl", partial(sets, "bowl"), depends),
-    ]
-
-
-if __name__ == "__main__":
-    main("splat_mesh", Path(__file__), rows())
