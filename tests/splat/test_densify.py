@@ -102,8 +102,8 @@ def test_every_way_grows_to_its_budget_and_repeats(way: str) -> None:
     assert np.mean(grown) > np.mean(plain) + 2
 
 
-def test_default_strategy_takes_surfels_too() -> None:
-    """Gsplat's operations want three scales; two go in and come out."""
+def test_default_strategy_grows_surfels_too() -> None:
+    """Their gradient in the image has another name; gsplat wants three scales, two come out."""
     flat = start(40)
     surfels = Surfels(
         flat.means, flat.quaternions, flat.scales[:, :2].copy(), flat.opacities, flat.sh
@@ -112,9 +112,15 @@ def test_default_strategy_takes_surfels_too() -> None:
         surfels,
         little()[1],
         TrainSettings(
-            iterations=20, densify="default", densify_times=2, grow_gradient=1e-7, largest=1.0
+            iterations=20,
+            densify="default",
+            densify_times=2,
+            grow_gradient=1e-7,
+            most=60,
+            largest=1.0,
         ),
     )
+    assert 40 < len(out) <= 60
     assert isinstance(out, Surfels)
     assert out.scales.shape == (len(out), 2)
     assert np.isfinite(out.scales).all()

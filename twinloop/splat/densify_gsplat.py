@@ -28,9 +28,13 @@ class _Lent:
 
 
 class DefaultDensifier:
-    """The strategy and its running sums; `see` after each backward pass, `apply` now and then."""
+    """The strategy and its running sums.
 
-    def __init__(self, settings: TrainSettings, radius: float) -> None:
+    `watch` before each backward pass, `see` after it, `apply` now and then. `flat` for surfels,
+    whose rasteriser keeps the gradient by image position under another name.
+    """
+
+    def __init__(self, settings: TrainSettings, radius: float, flat: bool = False) -> None:
         from gsplat.strategy import DefaultStrategy
 
         self.strategy = DefaultStrategy(
@@ -39,15 +43,20 @@ class DefaultDensifier:
             refine_start_iter=-1,
             refine_every=1,
             reset_every=1_000_000_000,
+            key_for_gradient="gradient_2dgs" if flat else "means2d",
         )
         self.sums: dict[str, Any] = self.strategy.initialize_state(scene_scale=radius)
+
+    def watch(self, drawn: Drawn) -> None:
+        """Keep the gradient by image position, which on CUDA is of no leaf."""
+        drawn.info[self.strategy.key_for_gradient].retain_grad()
 
     @torch.no_grad()
     def see(self, model: Model[Any], drawn: Drawn) -> None:
         """Add one picture's gradients of the projected means."""
         info = {"gaussian_ids": None, "n_cameras": 1, **drawn.info}
         info |= {"height": drawn.alpha.shape[0], "width": drawn.alpha.shape[1]}
-        if self.strategy.key_for_gradient in info and info["means2d"].grad is not None:
+        if info[self.strategy.key_for_gradient].grad is not None:  # something was in view
             self.strategy._update_state(model.free, self.sums, info)
 
     def apply(self, model: Model[Any], most: int, generator: torch.Generator) -> None:

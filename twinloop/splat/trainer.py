@@ -94,7 +94,9 @@ class Trainer(Generic[Splats]):
             viewmats = [c.viewmat for c in self.pictures]
             self.poses = PoseRefinement(viewmats, self.distance, settings.step_poses, device)
         self.default = (
-            DefaultDensifier(settings, self.radius) if settings.densify == "default" else None
+            DefaultDensifier(settings, self.radius, self.model.flat)
+            if settings.densify == "default"
+            else None
         )
         self.pressure = torch.zeros(len(start), device=device)
         self.visits = torch.zeros(len(start), device=device)
@@ -146,6 +148,8 @@ class Trainer(Generic[Splats]):
                 Step(self.iteration, progress, crop, drawn, model, self.radius)
             )
             loss = loss if more is None else loss + more
+        if self.default:
+            self.default.watch(drawn)
         loss.backward()  # type: ignore[no-untyped-call]
         self._press(crop, drawn)
         decay = s.last_means**progress
