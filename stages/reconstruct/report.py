@@ -18,7 +18,8 @@ from twinloop.geometry.mesh import mass_properties
 from twinloop.geometry.raycast import MeshRenderer
 from twinloop.splat.cameras import turntable
 from twinloop.splat.gaussians import Gaussians
-from twinloop.splat.quality import MIXED, RING, Comparison, compare
+from twinloop.splat.lpips import lpips_of_environment
+from twinloop.splat.quality import MIXED, RING, Comparison, compare, score
 from twinloop.splat.render import render
 from twinloop.splat.replay import write_film
 from twinloop.splat.surface import is_watertight
@@ -33,7 +34,8 @@ def metrics(tree: xr.DataTree, inputs: Inputs, params: Params) -> dict[str, Any]
 
     PSNR is of frames that were never used, cut out over black, over the object's pixels and a ring
     around them; "edge" adds the pixels of the outline, which mix object and background
-    (`twinloop.splat.quality.compare`). Nothing here knows the true shape.
+    (`twinloop.splat.quality.compare`). LPIPS is there where ``TWINLOOP_LPIPS`` names its weights.
+    Nothing here knows the true shape.
     """
     vertices, faces = tree["mesh"]["vertices"].values, tree["mesh"]["faces"].values
     scores = tree["heldout"]["psnr"].values
@@ -50,6 +52,7 @@ def metrics(tree: xr.DataTree, inputs: Inputs, params: Params) -> dict[str, Any]
         "gaussians": tree["gaussians"].sizes["gaussian"],
         "psnr_heldout_white_mean_db": _mean(list(tree["heldout"]["psnr_white"].values)),
         "ssim_heldout_mean": _mean(list(tree["heldout"]["ssim"].values)),
+        "lpips_heldout_mean": _lpips(tree, inputs),
         "surfels": tree["surfels"].sizes["surfel"] if "surfels" in tree else 0,
         "scene_gaussians": tree["scene"].sizes["gaussian"] if "scene" in tree else 0,
         "vertices": len(vertices),
@@ -68,6 +71,16 @@ def metrics(tree: xr.DataTree, inputs: Inputs, params: Params) -> dict[str, Any]
 
 def _mean(values: list[float]) -> float | None:
     return float(np.mean(values)) if values else None
+
+
+def _lpips(tree: xr.DataTree, inputs: Inputs) -> float | None:
+    """Mean LPIPS of the held-out frames over white; None without weights on disk."""
+    weights = lpips_of_environment()
+    if weights is None:
+        return None
+    gaussians = Gaussians.from_dataset(tree["gaussians"])
+    rows = score(gaussians, _unseen(tree, inputs), inputs.device, weights)
+    return _mean([row.lpips for row in rows if row.lpips is not None])
 
 
 def plots(tree: xr.DataTree, inputs: Inputs, params: Params) -> dict[str, Figure | bytes]:

@@ -19,7 +19,8 @@ from twinloop.splat.train import Step, TrainSettings, train
 from twinloop.splat.train_sets import train_sets
 
 
-def _weights() -> dict[str, Tensor]:
+def lpips_weights() -> dict[str, Tensor]:
+    """Random weights of the right names and shapes."""
     generator = torch.Generator().manual_seed(0)
     shapes = (
         (0, 64, 3, 11),
@@ -70,7 +71,7 @@ def test_lpips_needs_its_weights_on_disk(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.delenv("TWINLOOP_LPIPS", raising=False)
     assert lpips_of_environment() is None
     path = tmp_path / "alex.safetensors"
-    save_file(_weights(), path)
+    save_file(lpips_weights(), path)
     monkeypatch.setenv("TWINLOOP_LPIPS", str(path))
     lpips = lpips_of_environment()
     assert lpips is not None
@@ -82,7 +83,7 @@ def test_lpips_needs_its_weights_on_disk(tmp_path: Path, monkeypatch: pytest.Mon
     assert 0 < lpips(a, near) < lpips(a, far)
     with pytest.raises(InputError, match="at least 63"):
         lpips(a[:10], a[:10])
-    weights = _weights()
+    weights = lpips_weights()
     del weights["lin3.weight"]
     with pytest.raises(InputError, match=r"lin3\.weight is missing"):
         Lpips(weights)

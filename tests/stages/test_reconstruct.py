@@ -5,11 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import xarray as xr
+from safetensors.torch import save_file
 
 from stages.harness import Inputs
 from stages.reconstruct import report, run, schema
 from stages.reconstruct.params import Params
 from tests.splat.synthetic import SIZE, Scan, rounded_box, scan
+from tests.splat.test_quality import lpips_weights
 from twinloop.artifacts.store import open_artifact, write_artifact
 from twinloop.card import ObjectCard
 from twinloop.errors import InputError
@@ -110,6 +112,18 @@ def test_report_has_figures_and_pictures(result: tuple[Inputs, xr.DataTree]) -> 
     film = plots["turntable"]
     assert isinstance(film, bytes)
     assert film[4:8] == b"ftyp"
+
+
+def test_lpips_where_its_weights_are(
+    result: tuple[Inputs, xr.DataTree], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A figure with weights on disk, none without."""
+    inputs, tree = result
+    monkeypatch.delenv("TWINLOOP_LPIPS", raising=False)
+    assert report.metrics(tree, inputs, SMALL)["lpips_heldout_mean"] is None
+    save_file(lpips_weights(), tmp_path / "alex.safetensors")
+    monkeypatch.setenv("TWINLOOP_LPIPS", str(tmp_path / "alex.safetensors"))
+    assert 0 < report.metrics(tree, inputs, SMALL)["lpips_heldout_mean"] < 10
 
 
 def test_distance_grid_is_that_of_the_mesh(result: tuple[Inputs, xr.DataTree]) -> None:
