@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tests.splat.little import little, same, start
-from twinloop.errors import InputError
+from twinloop.errors import InputError, MachineError
 from twinloop.splat import checkpoint as module
 from twinloop.splat.checkpoint import read_checkpoint, write_checkpoint
 from twinloop.splat.gaussians import Gaussians
@@ -79,6 +79,29 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
             read_checkpoint(path)
 
 
+def test_changed_bits_are_refused(tmp_path: Path) -> None:
+    """A bit that flips among the numbers is damage too: no training goes on from it."""
+    path = tmp_path / "state.safetensors"
+    write_checkpoint(path, {"a": torch.arange(50.0), "n": torch.tensor(3)}, {"x": 1})
+    content = bytearray(path.read_bytes())
+    for at in (-1, -30, -200):
+        bad = content.copy()
+        bad[at] ^= 0x40
+        path.write_bytes(bad)
+        with pytest.raises(InputError, match="damaged"):
+            read_checkpoint(path)
+
+
+def test_what_killed_runs_left_goes_away(tmp_path: Path) -> None:
+    """A run that was killed while it wrote leaves half a file; the next training removes it."""
+    path = tmp_path / "state.safetensors"
+    (tmp_path / "state.safetensors.99999.tmp").write_bytes(b"half")
+    other = tmp_path / "state.safetensors.txt"
+    other.write_text("of somebody else")
+    train(start(60), little()[1], replace(PLAIN, iterations=2), checkpoint=path)
+    assert list(tmp_path.iterdir()) == [other]
+
+
 def test_a_crash_while_writing_leaves_the_old_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -91,7 +114,7 @@ def test_a_crash_while_writing_leaves_the_old_file(
         raise OSError("disk full")
 
     monkeypatch.setattr(module.os, "fsync", crash)
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(MachineError, match=r"state\.safetensors.*disk full"):
         write_checkpoint(path, {"a": torch.ones(2)}, {})
     assert path.read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == [path.name]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import glob
+import hashlib
 import json
 import os
 from pathlib import Path
@@ -11,7 +14,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from twinloop.errors import InputError
+from twinloop.errors import InputError, MachineError
 
 FORMAT = "twinloop training 1"
 
@@ -19,33 +22,51 @@ FORMAT = "twinloop training 1"
 def write_checkpoint(path: Path, state: dict[str, Tensor], facts: dict[str, object]) -> None:
     """Write tensors by name, and facts that JSON can hold.
 
-    A crash at any point leaves the file that was there before, or the new one.
+    A crash at any point leaves the file that was there before, or the new one; what a killed run
+    left half written is taken away by the next write or by `remove_checkpoint`.
+
+    Raises:
+        MachineError: The disk is full, or the folder cannot be written.
     """
-    text = json.dumps({"format": FORMAT, **facts}, sort_keys=True)
     tensors = {k: v.detach().cpu().contiguous() for k, v in state.items()}
+    text = json.dumps({"format": FORMAT, **facts, "sum": _sum(tensors)}, sort_keys=True)
     fresh = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    path.parent.mkdir(parents=True, exist_ok=True)
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _sweep(path)
         with fresh.open("wb") as file:
             file.write(save(tensors, metadata={"facts": text}))
             file.flush()
             os.fsync(file.fileno())
         fresh.replace(path)
+    except OSError as error:
+        raise MachineError(
+            f"{path}: the checkpoint cannot be written ({error.strerror or error}); the one before "
+            "is still there. Free some space, or name another place."
+        ) from error
     finally:
-        fresh.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            fresh.unlink(missing_ok=True)
+
+
+def remove_checkpoint(path: Path) -> None:
+    """Delete a checkpoint, and what a killed run left of one; what is not there is no error."""
+    path.unlink(missing_ok=True)
+    _sweep(path)
 
 
 def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, object]]:
     """Read what `write_checkpoint` wrote.
 
     Raises:
-        InputError: No such file, a file that is cut off, or one of something else.
+        InputError: No such file, a file that is cut off or of which a bit has changed, or one of
+            something else.
     """
     try:
         with safe_open(str(path), framework="pt") as file:
             facts = json.loads((file.metadata() or {}).get("facts", "null"))
             state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (OSError, SafetensorError, ValueError) as error:
+    except (OSError, SafetensorError, ValueError, RecursionError) as error:
         raise InputError(
             f"{path}: no checkpoint of a training ({error}); delete it to start anew."
         ) from error
@@ -54,7 +75,29 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, object]]:
         raise InputError(
             f"{path}: the format is {found!r}, expected {FORMAT!r}; delete it to start anew."
         )
+    if facts.pop("sum", None) != _sum(state):
+        raise InputError(
+            f"{path}: its numbers are not those that were written: no checkpoint any more, but a "
+            "damaged one; delete it to start anew."
+        )
     return state, facts
+
+
+def _sum(state: dict[str, Tensor]) -> str:
+    """Hash of names, types, shapes and bytes, since safetensors keeps none."""
+    total = hashlib.sha256()
+    for name in sorted(state):
+        values = state[name]
+        total.update(f"{name} {values.dtype} {tuple(values.shape)} ".encode())
+        total.update(values.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return total.hexdigest()
+
+
+def _sweep(path: Path) -> None:
+    """Delete half-written files of runs that were killed."""
+    for left in path.parent.glob(f"{glob.escape(path.name)}.*.tmp"):
+        with contextlib.suppress(OSError):
+            left.unlink()
 
 
 def generator_state(generator: torch.Generator) -> Tensor:

@@ -13,7 +13,7 @@ import numpy as np
 
 from twinloop.errors import InputError
 from twinloop.progress import track
-from twinloop.splat.checkpoint import read_checkpoint, write_checkpoint
+from twinloop.splat.checkpoint import read_checkpoint, remove_checkpoint, write_checkpoint
 from twinloop.splat.model import NAMES, Splats
 from twinloop.splat.train_settings import TrainSettings, scene_settings
 from twinloop.splat.trainer import Objective, Step, Trainer
@@ -107,7 +107,7 @@ def train(
                 write_checkpoint(checkpoint, trainer.state(), {"training": print_})
         result = trainer.finish()
         if checkpoint:
-            checkpoint.unlink(missing_ok=True)
+            remove_checkpoint(checkpoint)
         return result
 
 
