@@ -50,7 +50,7 @@ ROWS = [
     *(
         Row(
             f"fox_{which}",
-            partial(splat_train.fox, DATA, which),
+            partial(splat_train.fox, DATA / "fox", which),
             _suite("train", *SPLAT, "twinloop/capture/sfm*.py"),
         )
         for which in ("small", "large")
@@ -62,6 +62,7 @@ ROWS = [
     Row("filters", splat_mesh.filters, _suite("mesh", *SCENES)),
     Row("starts", splat_mesh.starts, _suite("mesh", *SCENES)),
     Row("sets", splat_mesh.sets, _suite("mesh", *SCENES)),
+    Row("sets_bowl", partial(splat_mesh.sets, "bowl"), _suite("mesh", *SCENES)),
     *(
         Row(
             f"phone_{name}",

@@ -20,6 +20,7 @@ from stages.reconstruct import report
 from stages.reconstruct.params import Params
 from stages.reconstruct.run import run as reconstruct
 from twinloop.card import ObjectCard
+from twinloop.export.rest import Rest, rest_pose, uniform_properties
 from twinloop.geometry import se3
 from twinloop.geometry.surface import TriangleSurface
 from twinloop.lab.objects import LabObject, build_object
@@ -51,12 +52,37 @@ def phone(name: str) -> list[Figure]:
     done = xr.DataTree.from_dict(made)
     metrics = report.metrics(done, inputs, params)
     error, f1, seen = _shape(done, item, truth)
+    rest = _rest(done)
     count = int(metrics["views_heldout"])
     return [
         Figure(f"{name}: {FRAMES} phone frames to twin shape", seconds, "s", SECONDS, "lower", 1),
         Figure(f"{name}: video, Chamfer, as placed", 1e3 * error, "mm", 1.0, "lower", seen),
         Figure(f"{name}: video, F1 at 2 mm", f1, "", 0.99, "higher", seen),
         Figure(f"{name}: video, hulls", metrics["convex_parts"], "", 10, "lower", 1),
+        Figure(
+            f"{name}: video, hulls' mean distance to the mesh",
+            metrics["convex_error_mean_mm"],
+            "mm",
+            1.5,
+            "lower",
+            1,
+        ),
+        Figure(
+            f"{name}: at rest in MuJoCo, penetration",
+            1e3 * rest.penetration,
+            "mm",
+            0.2,
+            "lower",
+            1,
+        ),
+        Figure(
+            f"{name}: at rest in MuJoCo, on the face it stood on, still",
+            1 if rest.stable() else 0,
+            "",
+            1,
+            "higher",
+            1,
+        ),
         Figure(
             f"{name}: video, PSNR of unseen frames, object's pixels",
             metrics["psnr_heldout_mean_db"],
@@ -66,6 +92,14 @@ def phone(name: str) -> list[Figure]:
             count,
         ),
     ]
+
+
+def _rest(tree: xr.DataTree) -> Rest:
+    """How the convex parts rest, of a solid of even density."""
+    label, points = tree["parts"]["part"].values, tree["parts"]["vertices"].values
+    parts = [points[label == i] for i in range(int(label.max()) + 1)]
+    mesh = tree["mesh"]
+    return rest_pose(parts, uniform_properties(mesh["vertices"].values, mesh["faces"].values, 0.3))
 
 
 def _shape(tree: xr.DataTree, item: LabObject, truth: ScanTruth) -> tuple[float, float, int]:
