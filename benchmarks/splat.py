@@ -12,6 +12,8 @@ import sys
 from functools import partial
 from pathlib import Path
 
+import torch
+
 from benchmarks import (
     splat_gpu,
     splat_loss,
@@ -21,7 +23,7 @@ from benchmarks import (
     splat_stage,
     splat_train,
 )
-from benchmarks.rows import Row, main
+from benchmarks.rows import Figure, Row, main
 from benchmarks.splat_scenes import HOLLOW, PRESETS
 from tests.realdata import ROOT as DATA
 
@@ -34,7 +36,15 @@ def _suite(name: str, *depends: str) -> tuple[str, ...]:
     return (f"benchmarks/splat_{name}.py", *depends)
 
 
-GPU = Row("gpu", splat_gpu.compare, _suite("gpu", "benchmarks/splat_raster.py", *SPLAT))
+def gpu() -> list[Figure]:
+    """Both rasterisers against each other and, where there is a card, gsplat's training curve."""
+    figures = splat_gpu.compare()
+    if torch.cuda.is_available():
+        figures += splat_train.scene_figures(PRESETS[1], "cuda")
+    return figures
+
+
+GPU = Row("gpu", gpu, _suite("gpu", "benchmarks/splat_raster.py", *SPLAT))
 
 ROWS = [
     Row("speed", splat_raster.speed, _suite("raster", *SPLAT)),
