@@ -95,10 +95,25 @@ def test_what_is_wrong_is_said(
         ),
         (("render", ply, ply.with_suffix(".png"), "--size", 0, 9), "expected 1 to 16384"),
         (("convert", ply, ply.parent / "none" / "a.ply"), "there is no folder"),
+        (("info", ply.parent), "expected splats in a file"),
+        (("info", f"{'n' * 300}.ply"), "cannot be read (File name too long)"),
+        (("info", f"{'n' * 300}.spz"), "cannot be read (File name too long)"),
+        (("merge", f"{'n' * 300}.ply", "--to", other), "cannot be read (File name too long)"),
+        (("render", ply, ply.with_suffix(".png"), "--device", "tpu"), "expected 'cpu'"),
+        (("render", ply, ply.with_suffix(".mp4"), "--size", 9, 1, "--rate", 1), "film of 9 x 1 px"),
     ]
     for args, message in cases:
         assert twinloop(monkeypatch, *args) == 2, args
         assert message in capsys.readouterr().err
+    assert [p.name for p in ply.parent.iterdir()] == ["thing.ply"]
+
+
+def test_a_name_that_cannot_be_written(
+    ply: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No traceback, and nothing left behind."""
+    assert twinloop(monkeypatch, "convert", ply, ply.with_name(f"{'n' * 300}.ply")) != 0
+    assert "cannot be written (File name too long)" in capsys.readouterr().err
     assert [p.name for p in ply.parent.iterdir()] == ["thing.ply"]
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import trimesh
 
-from twinloop.errors import InputError
+from twinloop.errors import InputError, MachineError
 from twinloop.geometry import camera as cameras
 from twinloop.geometry.raycast import MeshRenderer
 from twinloop.splat.cameras import Camera, bounds, turntable
@@ -148,3 +148,13 @@ def test_unknown_layers() -> None:
     """A layer that there is not is named."""
     with pytest.raises(InputError, match="layers \\['flow'\\]"):
         render(ball(50), at([0, -0.5, 0]), layers=["flow"])
+
+
+def test_unknown_devices() -> None:
+    """A device that torch does not know, or that is not here, is refused with the way out."""
+    with pytest.raises(InputError, match="device 'tpu', expected 'cpu'"):
+        render(ball(10), at([0, -1, 0]), device="tpu")
+    with pytest.raises(InputError, match="device 'meta'"):
+        render(ball(10), at([0, -1, 0]), device="meta")
+    with pytest.raises(MachineError, match="CUDA devices here"):
+        render(ball(10), at([0, -1, 0]), device="cuda:99")

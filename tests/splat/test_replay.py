@@ -1,5 +1,8 @@
 """Replay: the body is drawn where its pose says, and the film's bytes repeat."""
 
+import gc
+import weakref
+from collections.abc import Iterator
 from pathlib import Path
 
 import av
@@ -11,6 +14,7 @@ from twinloop.errors import InputError
 from twinloop.geometry import se3
 from twinloop.geometry.camera import project
 from twinloop.splat.gaussians import Gaussians
+from twinloop.splat.render import RenderedView
 from twinloop.splat.replay import poses_at, replay, write_film
 
 
@@ -76,4 +80,25 @@ def test_film(tmp_path: Path) -> None:
         write_film(tmp_path / "c.mp4", views, 25, [0, 0, 1])
     with pytest.raises(InputError, match="no views"):
         write_film(tmp_path / "c.mp4", [], 25)
+    with pytest.raises(InputError, match="3 views but 4 times"):
+        write_film(tmp_path / "c.mp4", views, 25, [0, 1, 2, 3])
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.mp4", "b.mp4"]
+
+
+def test_films_of_any_length_and_of_no_size(tmp_path: Path) -> None:
+    """A view is let go before the next is asked for; pictures below 2 px are refused."""
+    alive: list[weakref.ref[RenderedView]] = []
+
+    def views(width: int) -> Iterator[RenderedView]:
+        for _ in range(6):
+            gc.collect()
+            assert sum(ref() is not None for ref in alive) <= 2
+            shape = (2, width)
+            view = RenderedView(np.zeros((*shape, 3), "f4"), np.zeros(shape, "f4"), *3 * [None])
+            alive.append(weakref.ref(view))
+            yield view
+
+    assert write_film(tmp_path / "a.mp4", views(3), 10) == 6
+    with pytest.raises(InputError, match="1 x 2 px"):
+        write_film(tmp_path / "b.mp4", views(1), 10)
+    assert [p.name for p in tmp_path.iterdir()] == ["a.mp4"]

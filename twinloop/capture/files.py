@@ -150,12 +150,12 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
         InputError: ``path`` is there and no regular file, or its folder is not.
         MachineError: The disk is full, or the folder cannot be written.
     """
-    if path.exists() and not path.is_file():
-        raise InputError(f"{path}: cannot be written: it is there already and no regular file.")
-    if not path.parent.is_dir():
-        raise InputError(f"{path}: cannot be written: there is no folder {path.parent}.")
     fresh = path.with_name(f".{path.name}.{os.getpid()}{path.suffix}")
     try:
+        if path.exists() and not path.is_file():
+            raise InputError(f"{path}: cannot be written: it is there already and no regular file.")
+        if not path.parent.is_dir():
+            raise InputError(f"{path}: cannot be written: there is no folder {path.parent}.")
         write(fresh)
         fresh.replace(path)
     except OSError as error:

@@ -200,7 +200,8 @@ def render(
 
     with torch_on_one_thread():
         if film:
-            write_film(target, [shown(i) for i in track(range(len(cameras)), "render")], rate)
+            views = (shown(i) for i in track(range(len(cameras)), "render"))
+            write_film(target, views, rate)
         else:
             _write_png(target, shown(0))
     typer.echo(f"{target}: {len(cameras)} view{'s' if film else ''} of {len(splats)} splats")
@@ -248,7 +249,7 @@ def _pose(numbers: tuple[float, ...]) -> NDArray[np.float64]:
 def _placed(text: str) -> tuple[Path, NDArray[np.float64] | None]:
     """A file, and its pose if one is given."""
     name, at, place = text.rpartition("@")
-    if not at or Path(text).exists():
+    if not at or _there(Path(text)):
         return Path(text), None
     try:
         numbers = tuple(float(part) for part in place.split(","))
@@ -260,6 +261,13 @@ def _placed(text: str) -> tuple[Path, NDArray[np.float64] | None]:
             f"{name}@0.1,0,0.05,0,0,90 (then deg about x, y, z)"
         )
     return Path(name), _pose((*numbers, 0.0, 0.0, 0.0)[:6])
+
+
+def _there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # say, a name that is too long; who reads it says so
+        return False
 
 
 def _report(path: Path, count: int) -> None:

@@ -13,7 +13,7 @@ from twinloop.errors import InputError
 from twinloop.splat.cameras import bounds
 from twinloop.splat.gaussians import Gaussians
 from twinloop.splat.ply import read_splats, write_ply
-from twinloop.splat.ply_table import open_table
+from twinloop.splat.ply_table import beginning, open_table
 from twinloop.splat.spz import read_spz, write_spz
 from twinloop.splat.surfels import Surfels
 from twinloop.splat.transform import transformed
@@ -81,8 +81,7 @@ def load_start(path: Path, scale: float = 1.0) -> Gaussians | Surfels | Mesh:
         InputError: No such file, another ending, damaged, no faces, or a size that nothing on a
             table has (`SMALLEST` to `LARGEST`); the message says which unit would fit.
     """
-    if not path.is_file():
-        raise InputError(f"{path}: no such file")
+    beginning(path, 1)
     if not 0 < scale < np.inf:
         raise InputError(f"{path}: scale is {scale}, expected metres per unit, such as 0.001")
     ending = path.suffix.lower()

@@ -110,10 +110,7 @@ def open_table(path: Path) -> PlyTable:
         InputError: No such file, no PLY, an unknown format or type, a list among the vertices' own
             properties or before them, or fewer bytes than the header promises.
     """
-    if not path.is_file():
-        raise InputError(f"{path}: no such file")
-    with path.open("rb") as file:
-        head = file.read(LONGEST_HEADER)
+    head = beginning(path, LONGEST_HEADER)
     size = path.stat().st_size
     lines, start = _header_lines(path, head)
     form = [words[1] for words in lines if words[0] == "format" and len(words) > 1]
@@ -150,6 +147,21 @@ def open_table(path: Path) -> PlyTable:
     kinds = tuple(kind for kind, _ in vertex.properties)
     counts = {e.name: e.count for e in elements}
     return PlyTable(path, order, names, kinds, vertex.count, start, skip, counts)
+
+
+def beginning(path: Path, most: int) -> bytes:
+    """The first bytes of a file, `most` at most.
+
+    Raises:
+        InputError: No such file, or one that may not be read, or a name that no file can have.
+    """
+    try:
+        if not path.is_file():
+            raise InputError(f"{path}: no such file")
+        with path.open("rb") as file:
+            return file.read(most)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
 
 
 def _row_bytes(element: _Element) -> int:

@@ -87,20 +87,41 @@ def write_film(
         The number of pictures.
 
     Raises:
-        InputError: Views of different sizes or none, or times that do not increase.
+        InputError: Views of different sizes, of less than 2 px or none, or times that do not
+            increase.
+        MachineError: The disk is full, or the folder cannot be written.
     """
     if not 0 < rate <= 1000:
         raise InputError(f"{path}: {rate} pictures a second, expected more than 0, at most 1000")
-    pictures = [_even(view.picture()) for view in views]
-    if not pictures:
-        raise InputError(f"{path}: there are no views to film")
-    stamps = np.arange(len(pictures)) / rate if times is None else np.asarray(list(times))
-    if len(stamps) != len(pictures):
-        raise InputError(f"{path}: {len(pictures)} views but {len(stamps)} times")
-    write_whole(path, lambda fresh: write_video(fresh, pictures, stamps.tolist(), rate=rate))
-    return len(pictures)
+    stamps = None if times is None else [float(time) for time in times]
+    count, over = 0, False
+
+    def pictures() -> Iterator[NDArray[np.uint8]]:
+        # One at a time: a long film would not fit into memory.
+        nonlocal count, over
+        for view in views:
+            count += 1
+            if stamps is None or count <= len(stamps):
+                yield _even(path, view.picture())
+        over = True
+        if stamps is not None and count != len(stamps):
+            raise InputError(f"{path}: {count} views but {len(stamps)} times")
+
+    def regular() -> Iterator[float]:
+        while not over:
+            yield (count - 1) / rate
+
+    def write(fresh: Path) -> None:
+        write_video(fresh, pictures(), regular() if stamps is None else stamps, rate=rate)
+        if count == 0:
+            raise InputError(f"{path}: there are no views to film")
+
+    write_whole(path, write)
+    return count
 
 
-def _even(picture: NDArray[np.uint8]) -> NDArray[np.uint8]:
+def _even(path: Path, picture: NDArray[np.uint8]) -> NDArray[np.uint8]:
     height, width = picture.shape[:2]
+    if min(height, width) < 2:
+        raise InputError(f"{path}: a film of {width} x {height} px, expected 2 px each at least")
     return picture[: height - height % 2, : width - width % 2]

@@ -21,6 +21,7 @@ from twinloop.extras import require
 from twinloop.splat.encoding import decode, encode, flat_gaussians
 from twinloop.splat.gaussians import Gaussians
 from twinloop.splat.ply import MOST, check
+from twinloop.splat.ply_table import beginning
 from twinloop.splat.surfels import Surfels
 
 MAGIC = 0x5053474E
@@ -96,10 +97,7 @@ def _library(purpose: str) -> Any:
 
 def _check_header(path: Path) -> None:
     """Refuse what is no SPZ, and sizes that the file cannot bear, before anything is unpacked."""
-    if not path.is_file():
-        raise InputError(f"{path}: no such file")
-    with path.open("rb") as file:
-        head = file.read(1 << 16)
+    head = beginning(path, 1 << 16)
     if head[:2] == b"\x1f\x8b":
         try:
             head = zlib.decompressobj(31).decompress(head, 16)
