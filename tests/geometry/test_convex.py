@@ -81,6 +81,50 @@ def test_error_of_a_known_union() -> None:
     assert ratio == pytest.approx(1 + 0.002 * 0.03 * 0.04 / mesh.volume, rel=0.02)
 
 
+@pytest.mark.parametrize("kind", ["hole", "one face", "twice", "open and thin"])
+def test_what_encloses_nothing_is_refused(kind: str) -> None:
+    """Open meshes have some signed volume too, and duplicates twice theirs: neither is one."""
+    mesh = l_shape()
+    vertices, faces = np.array(mesh.vertices), np.array(mesh.faces)
+    faces = {"hole": faces[:-1], "one face": faces[:1], "twice": np.tile(faces, (2, 1))}.get(
+        kind, faces[:-2]
+    )
+    with pytest.raises(InputError, match="leave holes or are there twice"):
+        convex_parts(vertices * (1, 1, 0.02 if "thin" in kind else 1), faces)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"concavity": 0.0},
+        {"concavity": float("nan")},
+        {"concavity": 5.0},
+        {"finest": 0.0},
+        {"target": -1.0},
+        {"target": float("nan")},
+        {"most_parts": 0},
+        {"most_vertices": 3},
+    ],
+)
+def test_arguments_out_of_range(wrong: dict[str, float]) -> None:
+    """CoACD would abort, or run on until its time is over."""
+    mesh = l_shape()
+    with pytest.raises(InputError, match=f"{next(iter(wrong))} is .* expected"):
+        convex_parts(mesh.vertices, mesh.faces, **wrong)
+
+
+def test_degenerate_faces_and_no_arrays() -> None:
+    """Faces without area change nothing; lists and fractional indices are named."""
+    box = trimesh.creation.box((0.1, 0.05, 0.08))
+    vertices, faces = np.array(box.vertices), np.array(box.faces)
+    more = np.vstack([faces, [[0, 0, 0]], [[1, 1, 2]]])
+    assert convex_parts(vertices, more).volume_ratio == pytest.approx(1)
+    with pytest.raises(InputError, match="faces are float64"):
+        convex_parts(vertices, faces.astype(float))
+    with pytest.raises(InputError, match="faces are list"):
+        convex_parts(vertices, faces.tolist())
+
+
 def test_failure_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
     """A CoACD that dies or does not end says so; a torn mesh is refused before."""
     vertices = np.random.default_rng(0).normal(size=(6, 3))

@@ -98,14 +98,21 @@ def convex_parts(
             pieces must not depend on how fast the machine is.
 
     Raises:
-        InputError: No triangle mesh, or one that encloses no volume.
+        InputError: No triangle mesh, one that is not closed or encloses no volume, or an argument
+            out of range.
         MachineError: CoACD failed, in which case the message ends with what it printed, or took too
             long.
     """
     begin = time.monotonic()
     check_mesh(vertices, faces)
+    _check_options(concavity, finest, target, most_parts, most_vertices)
+    if not _encloses(faces):
+        raise InputError(
+            f"mesh to split: its {len(faces)} faces leave holes or are there twice; expected a "
+            "closed mesh, each edge both ways as often (twinloop.geometry.repair makes it so)"
+        )
     volume = mass_properties(vertices, faces).volume
-    if not volume > 0:
+    if not 0 < volume < np.inf:
         raise InputError(
             f"mesh to split: encloses {volume:.3g} m^3, expected > 0; it must be closed and wound "
             "outward (twinloop.geometry.repair makes it so)"
@@ -259,6 +266,36 @@ def _spread(points: Float, chosen: NDArray[np.integer], most: int) -> NDArray[np
         to_new = np.linalg.norm(rest - rest[picked[-1]], axis=1)
         distance = to_new if len(picked) == 1 else np.minimum(distance, to_new)
     return np.asarray(chosen[np.sort(picked)])
+
+
+def _check_options(
+    concavity: float, finest: float, target: float | None, most_parts: int, most_vertices: int
+) -> None:
+    # CoACD itself aborts on some of these, and runs on for ever on others.
+    for name, value, low, high in (
+        ("concavity", concavity, 0.001, 1.0),
+        ("finest", finest, 0.001, 1.0),
+        ("target", target if target is not None else 1.0, 0.0, np.inf),
+        ("most_parts", most_parts, 1, 10_000),
+        ("most_vertices", most_vertices, 4, 1_000_000),
+    ):
+        if not low <= value <= high:
+            raise InputError(f"mesh to split: {name} is {value}, expected {low:g} to {high:g}")
+
+
+def _encloses(faces: NDArray[np.integer]) -> bool:
+    """Whether no edge is open and no face is there twice, so that the faces have a volume."""
+    turns = np.stack([np.roll(faces, -i, axis=1) for i in range(3)])
+    first = turns[np.argmin(faces, axis=1), np.arange(len(faces))].astype(np.int64)
+    solid = first[(first != np.roll(first, 1, axis=1)).all(axis=1)]
+    if len(np.unique(solid, axis=0)) < len(solid):
+        return False
+    start, end = solid.ravel(), np.roll(solid, -1, axis=1).ravel()
+    edges, where = np.unique(
+        np.sort(np.stack([start, end], 1), axis=1), axis=0, return_inverse=True
+    )
+    balance = np.bincount(where.ravel(), np.where(start < end, 1, -1), minlength=len(edges))
+    return len(solid) > 0 and not balance.any()
 
 
 def _closed(faces: NDArray[np.integer]) -> bool:

@@ -142,6 +142,11 @@ def check_mesh(vertices: Array, faces: Faces) -> None:
             f"mesh: vertices of shape {np.shape(vertices)} and faces of shape {np.shape(faces)}; "
             "expected (v, 3) and (f, 3)"
         )
+    for name, values, kinds in (("vertices", vertices, "fiu"), ("faces", faces, "iu")):
+        if not isinstance(values, np.ndarray) or values.dtype.kind not in kinds:
+            found = getattr(values, "dtype", type(values).__name__)
+            wanted = "of integers" if name == "faces" else "of numbers"
+            raise InputError(f"mesh: {name} are {found}, expected a NumPy array {wanted}")
     if len(faces) == 0 or faces.shape[1] != 3 or faces.min() < 0 or faces.max() >= len(vertices):
         worst = int(faces.max()) if faces.size else -1
         raise InputError(
