@@ -11,6 +11,8 @@ from twinloop.errors import InputError, MachineError
 from twinloop.splat import checkpoint as module
 from twinloop.splat.checkpoint import read_checkpoint, write_checkpoint
 from twinloop.splat.gaussians import Gaussians
+from twinloop.splat.surfel_losses import SurfelObjective
+from twinloop.splat.surfels import Surfels
 from twinloop.splat.train import TrainSettings, train
 from twinloop.splat.trainer import Trainer
 
@@ -118,3 +120,31 @@ def test_a_crash_while_writing_leaves_the_old_file(
         write_checkpoint(path, {"a": torch.ones(2)}, {})
     assert path.read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == [path.name]
+
+
+def test_resumed_surfels_give_the_same_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two scales, gsplat's strategy on them, and terms of the loss beside the pictures."""
+    settings = replace(PLAIN, densify="default", grow_gradient=1e-7)
+    views, flat = little()[1], start(60)
+    begin = Surfels(
+        flat.means, flat.quaternions, flat.scales[:, :2].copy(), flat.opacities, flat.sh
+    )
+    objective = SurfelObjective()
+    whole = train(begin, views, settings, objective=objective)
+    assert len(whole) > 60
+    path = tmp_path / "state.safetensors"
+    step = Trainer.step
+
+    def cut(self: Trainer[Surfels], progress: float) -> None:
+        if self.iteration == 17:
+            raise _CutError
+        step(self, progress)
+
+    monkeypatch.setattr(Trainer, "step", cut)
+    kept = {"objective": objective, "checkpoint": path, "checkpoint_every": 7}
+    with pytest.raises(_CutError):
+        train(begin, views, settings, **kept)
+    monkeypatch.undo()
+    assert same(whole, train(begin, views, settings, **kept))
