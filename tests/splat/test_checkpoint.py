@@ -11,7 +11,7 @@ from twinloop.errors import InputError, MachineError
 from twinloop.splat import checkpoint as module
 from twinloop.splat.checkpoint import read_checkpoint, write_checkpoint
 from twinloop.splat.gaussians import Gaussians
-from twinloop.splat.surfel_losses import SurfelObjective
+from twinloop.splat.surfel_losses import SurfelObjective, SurfelSettings
 from twinloop.splat.surfels import Surfels
 from twinloop.splat.train import TrainSettings, train
 from twinloop.splat.trainer import Trainer
@@ -147,4 +147,8 @@ def test_resumed_surfels_give_the_same_bits(
     with pytest.raises(_CutError):
         train(begin, views, settings, **kept)
     monkeypatch.undo()
-    assert same(whole, train(begin, views, settings, **kept))
+    for other in (None, SurfelObjective(SurfelSettings(normal_weight=0.1))):
+        with pytest.raises(InputError, match="other pictures, settings, start or objective"):
+            train(begin, views, settings, **{**kept, "objective": other})
+    again = SurfelObjective()  # another object that says the same
+    assert same(whole, train(begin, views, settings, **{**kept, "objective": again}))

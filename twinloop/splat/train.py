@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -65,13 +66,13 @@ def train(
     with torch_on_one_thread():
         began = clock()
         trainer = Trainer(start, views, settings, device, objective)
-        print_ = _fingerprint(start, views, settings) if checkpoint else ""
+        print_ = _fingerprint(start, views, settings, objective) if checkpoint else ""
         if checkpoint and checkpoint.exists():
             state, facts = read_checkpoint(checkpoint)
             if facts.get("training") != print_:
                 raise InputError(
-                    f"{checkpoint}: it belongs to a training of other pictures, settings or start; "
-                    "delete it to start anew."
+                    f"{checkpoint}: it belongs to a training of other pictures, settings, start or "
+                    "objective; delete it to start anew."
                 )
             trainer.load(state)
         spent = 0.0  # on watching, which is not training
@@ -111,7 +112,9 @@ def train(
         return result
 
 
-def _fingerprint(start: Splats, views: Views, settings: TrainSettings) -> str:
+def _fingerprint(
+    start: Splats, views: Views, settings: TrainSettings, objective: Objective | None
+) -> str:
     """Hash of all that a training depends on."""
     total = hashlib.sha256(json.dumps(asdict(settings), sort_keys=True).encode())
     arrays = [getattr(start, name) for name in NAMES]
@@ -119,4 +122,24 @@ def _fingerprint(start: Splats, views: Views, settings: TrainSettings) -> str:
     for values in arrays:
         total.update(f"{values.shape} {values.dtype} {views.coverage}".encode())
         total.update(np.ascontiguousarray(values).tobytes())
+    _add(total, objective)
     return total.hexdigest()
+
+
+def _add(total: Any, value: object) -> None:
+    """Hash `value`: dataclasses, mappings and arrays by content, other objects by their class."""
+    if is_dataclass(value) and not isinstance(value, type):
+        total.update(type(value).__qualname__.encode())
+        for part in fields(value):
+            _add(total, getattr(value, part.name))
+    elif isinstance(value, Mapping):
+        for key in value:
+            _add(total, key)
+            _add(total, value[key])
+    elif isinstance(value, np.ndarray):
+        total.update(f"{value.shape} {value.dtype}".encode())
+        total.update(np.ascontiguousarray(value).tobytes())
+    elif isinstance(value, (str, int, float, bool, type(None))):
+        total.update(f"{value!r};".encode())
+    else:
+        total.update(type(value).__qualname__.encode())
