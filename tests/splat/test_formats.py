@@ -1,6 +1,7 @@
 """SPZ: what it loses is bounded, its bytes repeat, damage is refused."""
 
 import gzip
+import signal
 import struct
 from pathlib import Path
 
@@ -104,3 +105,20 @@ def test_without_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(spz, "require", missing)
     with pytest.raises(MachineError, match=r"writing SPZ needs gsply: twinloop\[splat\]"):
         write_spz(some(0, 5), tmp_path / "a.spz")
+
+
+def test_a_full_disk_leaves_the_old_file(tmp_path: Path) -> None:
+    """The library's own error becomes one that says what to do; the old file stays as it was."""
+    resource = pytest.importorskip("resource", reason="limits of file sizes are POSIX's")
+    path = tmp_path / "a.spz"
+    path.write_bytes(b"old")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    was = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
+    try:
+        with pytest.raises(MachineError, match=r"a\.spz: cannot be written"):
+            write_spz(some(3, 3000), path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, was)
+    assert [p.read_bytes() for p in tmp_path.iterdir()] == [b"old"]

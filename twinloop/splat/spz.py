@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from twinloop.capture.files import write_whole
-from twinloop.errors import InputError
+from twinloop.errors import InputError, MachineError
 from twinloop.extras import require
 from twinloop.splat.encoding import decode, encode, flat_gaussians
 from twinloop.splat.gaussians import Gaussians
@@ -60,7 +60,17 @@ def write_spz(splats: Gaussians | Surfels, path: Path) -> None:
         shN=gaussians.sh[:, 1:] if gaussians.degree else None,
         format="ply",
     )
-    write_whole(path, lambda fresh: library.write_spz(fresh, data, version=3, fractional_bits=bits))
+
+    def write(fresh: Path) -> None:
+        try:
+            library.write_spz(fresh, data, version=3, fractional_bits=bits)
+        except RuntimeError as error:  # what the library makes of the system's errors
+            raise MachineError(
+                f"{path}: cannot be written ({error}); nothing was changed. Is the disk full? Free "
+                "some space, or name another place."
+            ) from error
+
+    write_whole(path, write)
 
 
 def read_spz(path: Path) -> Gaussians:
