@@ -10,6 +10,7 @@ import torch
 from tests.splat.test_rasterize import HEIGHT, WIDTH, K, scene
 from twinloop.errors import InputError
 from twinloop.splat.rasterize import rasterization
+from twinloop.splat.rasterize_2dgs import rasterization_2dgs
 
 
 def test_many_channels_equal_passes_of_few() -> None:
@@ -199,3 +200,36 @@ def test_options_that_do_not_work_are_refused(options: dict[str, Any], match: st
     gaussians, view = scene(4)
     with pytest.raises(InputError, match=match):
         rasterization(*gaussians, view[None], K[None], **{"width": 8, "height": 8, **options})
+
+
+@pytest.mark.parametrize("function", [rasterization, rasterization_2dgs])
+@pytest.mark.parametrize(
+    ("wrong", "match"),
+    [
+        ({"width": 0}, "width is 0"),
+        ({"height": -3}, "height is -3"),
+        ({"width": 32769}, "width is 32769"),
+        ({"width": 1.5}, "width is 1.5 px, expected an integer"),
+        ({"height": None}, "height is None"),
+        ({"near_plane": float("nan")}, "near_plane nan"),
+        ({"near_plane": 2.0, "far_plane": 1.0}, "0 < near_plane < far_plane"),
+        ({"radius_clip": float("nan")}, "radius_clip is nan"),
+        ({"means": None}, "means is NoneType, expected a tensor"),
+        ({"quats": torch.tensor(1.0)}, "quats is a number, expected a tensor"),
+        ({"opacities": torch.full((4,), 1.5)}, "opacities from 1.5"),
+        ({"viewmats": torch.zeros(1, 4, 4)}, "determinant 0"),
+        ({"viewmats": torch.zeros(0, 4, 4), "Ks": torch.zeros(0, 3, 3)}, "no camera"),
+        ({"Ks": torch.zeros(1, 3, 3)}, "focal lengths above zero"),
+        ({"backgrounds": torch.full((1, 3), torch.nan)}, "backgrounds has values"),
+        ({"backgrounds": [0, 0, 0]}, "backgrounds is list"),
+        ({"backgrounds": torch.zeros(1, 7)}, "backgrounds has shape"),
+        ({"colors": torch.zeros(4, 4, 3), "sh_degree": 1.0}, "sh_degree is 1.0"),
+    ],
+)
+def test_both_rasterisers_refuse_the_same(function: Any, wrong: Any, match: str) -> None:
+    """Sizes, planes, cameras and tensors that are none: an InputError that says which."""
+    gaussians, view = scene(4)
+    names = ("means", "quats", "scales", "opacities", "colors")
+    given = dict(zip(names, gaussians, strict=True), viewmats=view[None], Ks=K[None])
+    with pytest.raises(InputError, match=match):
+        function(**{**given, "width": 8, "height": 8, **wrong})

@@ -13,10 +13,14 @@ import torch
 from torch import Tensor
 
 from twinloop.errors import InputError
+from twinloop.splat.raster_checks import (
+    check_background,
+    check_image,
+    check_values,
+    counts,
+)
 
 RenderMode = Literal["RGB", "D", "ED", "RGB+D", "RGB+ED"]
-LARGEST = 32768
-"""Greatest width and height, px."""
 
 
 def camera_matrix(intrinsics: Tensor) -> Tensor:
@@ -100,9 +104,11 @@ def rasterization(
             is not supported, or Gaussians that fill more tiles than memory allows for.
     """
     _refuse(sparse_grad, absgrad, camera_model, covars, others)
-    _check_options(width, height, near_plane, far_plane, eps2d, render_mode, rasterize_mode)
+    check_image("rasterization", width, height, near_plane, far_plane, radius_clip)
+    _check_options(eps2d, render_mode, rasterize_mode)
     check_tensors(means, quats, scales, opacities, colors, viewmats, Ks, sh_degree)
-    _check_background(colors, viewmats, backgrounds, sh_degree)
+    channels = colors.shape[-1] if sh_degree is None else 3
+    check_background("rasterization", backgrounds, (len(viewmats), channels))
     if means.device.type == "cuda":
         from gsplat.rendering import rasterization as on_cuda
 
@@ -183,24 +189,8 @@ def _refuse(
         )
 
 
-def _check_options(
-    width: int,
-    height: int,
-    near_plane: float,
-    far_plane: float,
-    eps2d: float,
-    render_mode: str,
-    rasterize_mode: str,
-) -> None:
-    for name, pixels in (("width", width), ("height", height)):
-        if not 1 <= pixels <= LARGEST:
-            raise InputError(f"rasterization: {name} is {pixels} px, expected 1 to {LARGEST}")
-    if not 0 < near_plane < far_plane:
-        raise InputError(
-            f"rasterization: near_plane {near_plane} and far_plane {far_plane} m, expected "
-            "0 < near_plane < far_plane"
-        )
-    if not eps2d >= 0:
+def _check_options(eps2d: float, render_mode: str, rasterize_mode: str) -> None:
+    if not 0 <= eps2d < float("inf"):
         raise InputError(f"rasterization: eps2d is {eps2d} px^2, expected zero or more")
     for name, word, known in (
         ("render_mode", render_mode, RenderMode.__args__),  # type: ignore[attr-defined]
@@ -228,7 +218,17 @@ def check_tensors(
         InputError: Shapes that do not fit, values that are not finite, opacities outside 0..1,
             focal lengths not above zero, a camera matrix with skew, or a wrong SH degree.
     """
-    n, c = len(means), len(viewmats)
+    n, c = counts(
+        "rasterization",
+        sh_degree,
+        means=means,
+        viewmats=viewmats,
+        quats=quats,
+        scales=scales,
+        opacities=opacities,
+        colors=colors,
+        Ks=Ks,
+    )
     expected = {
         "means": (means, (n, 3)),
         "quats": (quats, (n, 4)),
@@ -253,16 +253,7 @@ def check_tensors(
             torch.isfinite(tensor).all()
         ):
             raise InputError(f"rasterization: {name} has values that are not finite")
-    if n and bool((opacities.detach().aminmax()[0] < 0) | (opacities.detach().aminmax()[1] > 1)):
-        raise InputError(
-            f"rasterization: opacities from {float(opacities.min())} to {float(opacities.max())}, "
-            "expected 0 to 1; are they logits, without the sigmoid?"
-        )
-    for i, k in enumerate(Ks.tolist()):
-        if not (k[0][0] > 0 and k[1][1] > 0 and k[0][1] == 0 and k[1][0] == 0):
-            raise InputError(
-                f"rasterization: Ks[{i}] is {k}, expected focal lengths above zero (px) and no skew"
-            )
+    check_values("rasterization", opacities, Ks)
 
 
 def _color_shape(colors: Tensor, n: int, c: int, sh_degree: int | None) -> tuple[int, ...]:
@@ -285,14 +276,3 @@ def _color_shape(colors: Tensor, n: int, c: int, sh_degree: int | None) -> tuple
             "expected degree 0 to 3 and at least (sh_degree + 1)^2 coefficients of 3 channels"
         )
     return (n, colors.shape[1], 3) if colors.ndim == 3 else (c, n, colors.shape[2], 3)
-
-
-def _check_background(
-    colors: Tensor, viewmats: Tensor, backgrounds: Tensor | None, sh_degree: int | None
-) -> None:
-    channels = colors.shape[-1] if sh_degree is None else 3
-    shape = (len(viewmats), channels)
-    if backgrounds is not None and tuple(backgrounds.shape) != shape:
-        raise InputError(
-            f"rasterization: backgrounds has shape {tuple(backgrounds.shape)}, expected {shape}"
-        )

@@ -14,6 +14,12 @@ from torch import Tensor
 
 from twinloop.errors import InputError
 from twinloop.splat.depth_normals import depth_to_normal
+from twinloop.splat.raster_checks import (
+    check_background,
+    check_image,
+    check_values,
+    counts,
+)
 
 RenderMode = Literal["RGB", "D", "ED", "RGB+D", "RGB+ED"]
 FILTER = 2.0
@@ -93,8 +99,9 @@ def rasterization_2dgs(
         InputError: Shapes that do not fit together, values that are not finite, or an option that
             the device does not have.
     """
-    on_cuda = means.device.type == "cuda"
+    check_image("rasterization_2dgs", width, height, near_plane, far_plane, radius_clip)
     _check(means, quats, scales, opacities, colors, viewmats, Ks, sh_degree, backgrounds)
+    on_cuda = means.device.type == "cuda"
     _check_options(
         on_cuda, render_mode, distloss, depth_mode, depth, filter_inv_square, sparse_grad, absgrad
     )
@@ -225,7 +232,7 @@ def _check_options(
         raise InputError(
             "rasterization_2dgs: distloss needs depth, but render_mode is 'RGB'; use 'RGB+ED'"
         )
-    if not filter_inv_square > 0:
+    if not 0 < filter_inv_square < float("inf"):
         raise InputError(
             f"rasterization_2dgs: filter_inv_square is {filter_inv_square}, expected above 0"
         )
@@ -252,7 +259,17 @@ def _check(
     sh_degree: int | None,
     backgrounds: Tensor | None,
 ) -> None:
-    n, c = len(means), len(viewmats)
+    n, c = counts(
+        "rasterization_2dgs",
+        sh_degree,
+        means=means,
+        viewmats=viewmats,
+        quats=quats,
+        scales=scales,
+        opacities=opacities,
+        colors=colors,
+        Ks=Ks,
+    )
     plain = 2 if sh_degree is None else 3
     lead = (n,) if colors.ndim == plain else (c, n)
     expected = {
@@ -265,7 +282,8 @@ def _check(
         "Ks": (Ks, (c, 3, 3)),
     }
     if backgrounds is not None:
-        expected["backgrounds"] = (backgrounds, (c, backgrounds.shape[-1]))
+        check_background("rasterization_2dgs", backgrounds, (c, colors.shape[-1]))
+        expected["backgrounds"] = (backgrounds, (c, colors.shape[-1]))
     for name, (tensor, shape) in expected.items():
         if tuple(tensor.shape) != shape:
             raise InputError(
@@ -278,6 +296,7 @@ def _check(
         # The sum is finite if all are, but for overflow; it is several times faster to look at.
         if not bool(torch.isfinite(tensor.sum())) and not bool(torch.isfinite(tensor).all()):
             raise InputError(f"rasterization_2dgs: {name} has values that are not finite")
+    check_values("rasterization_2dgs", opacities, Ks)
     if sh_degree is not None and (
         not 0 <= sh_degree <= 3 or colors.shape[-1] != 3 or colors.shape[-2] < (sh_degree + 1) ** 2
     ):

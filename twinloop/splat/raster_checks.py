@@ -1,0 +1,99 @@
+"""What both rasterisers ask of their arguments before any memory is taken."""
+
+from __future__ import annotations
+
+import math
+from numbers import Integral
+
+import torch
+from torch import Tensor
+
+from twinloop.errors import InputError
+
+LARGEST = 32768
+"""Greatest width and height, px."""
+
+
+def check_image(
+    name: str, width: int, height: int, near_plane: float, far_plane: float, radius_clip: float
+) -> None:
+    """Check an image's size, its depths (m) and the radius (px) that is left out.
+
+    Raises:
+        InputError: No integers of 1 to `LARGEST`, planes in the wrong order, or no numbers.
+    """
+    for key, pixels in (("width", width), ("height", height)):
+        if not isinstance(pixels, Integral) or not 1 <= int(pixels) <= LARGEST:
+            raise InputError(
+                f"{name}: {key} is {pixels!r} px, expected an integer of 1 to {LARGEST}"
+            )
+    if not 0 < near_plane < far_plane:
+        raise InputError(
+            f"{name}: near_plane {near_plane} and far_plane {far_plane} m, expected "
+            "0 < near_plane < far_plane"
+        )
+    if math.isnan(radius_clip):
+        raise InputError(f"{name}: radius_clip is {radius_clip} px, expected a number")
+
+
+def check_values(name: str, opacities: Tensor, Ks: Tensor) -> None:
+    """Check opacities (n,) and camera matrices (c, 3, 3).
+
+    Raises:
+        InputError: Opacities outside 0..1, focal lengths not above zero, or skew.
+    """
+    if len(opacities):
+        low, high = opacities.detach().aminmax()
+        if bool((low < 0) | (high > 1)):
+            raise InputError(
+                f"{name}: opacities from {float(low)} to {float(high)}, expected 0 to 1; are they "
+                "logits, without the sigmoid?"
+            )
+    for i, k in enumerate(Ks.tolist()):
+        if not (k[0][0] > 0 and k[1][1] > 0 and k[0][1] == 0 and k[1][0] == 0):
+            raise InputError(
+                f"{name}: Ks[{i}] is {k}, expected focal lengths above zero (px) and no skew"
+            )
+
+
+def counts(name: str, sh_degree: int | None, **tensors: Tensor) -> tuple[int, int]:
+    """How many splats and cameras there are, of tensors that are some; `name` begins messages.
+
+    Raises:
+        InputError: No tensors, no camera, view matrices that are no rotations and the like (their
+            3x3 part cannot be inverted), or a degree that is no integer.
+    """
+    for key, tensor in tensors.items():
+        if not isinstance(tensor, Tensor) or tensor.ndim == 0:
+            found = "a number" if isinstance(tensor, Tensor) else type(tensor).__name__
+            raise InputError(f"{name}: {key} is {found}, expected a tensor of one or more axes")
+    if sh_degree is not None and not isinstance(sh_degree, int):
+        raise InputError(f"{name}: sh_degree is {sh_degree!r}, expected an integer of 0 to 3")
+    views = tensors["viewmats"].detach()
+    if len(views) == 0:
+        raise InputError(f"{name}: viewmats has no camera, expected one or more")
+    if views.shape[1:] == (4, 4):
+        for i, size in enumerate(torch.linalg.det(views[:, :3, :3].double()).tolist()):
+            if size == 0:
+                raise InputError(
+                    f"{name}: viewmats[{i}] has a 3x3 part of determinant 0, expected a rotation"
+                )
+    return len(tensors["means"]), len(views)
+
+
+def check_background(name: str, backgrounds: Tensor | None, shape: tuple[int, ...]) -> None:
+    """Refuse backgrounds that are no finite tensor of `shape`; `name` begins the message.
+
+    Raises:
+        InputError: See above.
+    """
+    if backgrounds is None:
+        return
+    if not isinstance(backgrounds, Tensor):
+        raise InputError(f"{name}: backgrounds is {type(backgrounds).__name__}, expected a tensor")
+    if tuple(backgrounds.shape) != shape:
+        raise InputError(
+            f"{name}: backgrounds has shape {tuple(backgrounds.shape)}, expected {shape}"
+        )
+    if not bool(torch.isfinite(backgrounds.detach()).all()):
+        raise InputError(f"{name}: backgrounds has values that are not finite")
