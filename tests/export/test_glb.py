@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -130,8 +131,27 @@ def test_faults_are_named(tmp_path, box, textured) -> None:
         bake_texture(vertices + 5.0, faces, views, 64)
     with pytest.raises(InputError, match="16 to 8192"):
         bake_texture(vertices, faces, views, 0)
+    for lost in (vertices * 1e20, vertices * 1e-20, vertices + 1e6, vertices * 0):
+        with pytest.raises(InputError, match="m long and lies up to"):
+            bake_texture(lost, faces, views, 64)
+    with pytest.raises(InputError, match="no face of the mesh has an area"):
+        bake_texture(vertices * (1, 0, 0), faces, views, 64)
     with pytest.raises(InputError, match="normals"):
         write_glb(tmp_path / "x.glb", textured, np.zeros((2, 3)))
+    normals = vertex_normals(vertices, faces)
+    for wrong, message in (
+        ({"uv": textured.uv * np.nan}, "not finite"),
+        ({"source": textured.source - 5}, "sources"),
+        ({"source": textured.source[:3]}, "sources"),
+        ({"image": textured.image[:0]}, "expected uint8"),
+        ({"image": textured.image.astype(float)}, "texture of float64"),
+    ):
+        with pytest.raises(InputError, match=message):
+            write_glb(tmp_path / "x.glb", replace(textured, **wrong), normals)
+    with pytest.raises(InputError, match="not finite"):
+        write_glb(tmp_path / "x.glb", textured, normals * np.nan)
+    with pytest.raises(InputError, match="there is no folder"):
+        write_glb(tmp_path / "none" / "x.glb", textured, normals)
     assert not list(tmp_path.iterdir())
     (tmp_path / "bad.glb").write_bytes(b"glTF\x02\x00\x00\x00\xff\xff\xff\xff")
     with pytest.raises(InputError, match=r"bad\.glb"):

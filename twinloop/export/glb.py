@@ -7,8 +7,6 @@ turns the axes back, exactly.
 
 from __future__ import annotations
 
-import os
-import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +14,7 @@ import trimesh
 from numpy.typing import NDArray
 from PIL import Image
 
+from twinloop.capture.files import write_whole
 from twinloop.errors import InputError
 from twinloop.geometry.distance import check_mesh
 from twinloop.geometry.textured import TexturedMesh
@@ -35,18 +34,36 @@ def write_glb(path: Path, mesh: TexturedMesh, normals: Float, roughness: float =
         roughness: Of the material, 0..1; it is no metal.
 
     Raises:
-        InputError: No triangle mesh, or normals or UV that do not fit it.
+        InputError: No triangle mesh, normals, UV or an image that do not fit it or are not finite,
+            or a folder that is not there.
+        MachineError: The disk is full, or the folder cannot be written.
     """
     check_mesh(mesh.vertices, mesh.faces)
-    if mesh.uv.shape != (len(mesh.vertices), 2) or int(mesh.source.max()) >= len(normals):
+    normals = np.asarray(normals)
+    if (
+        mesh.uv.shape != (len(mesh.vertices), 2)
+        or mesh.source.shape != (len(mesh.vertices),)
+        or normals.shape[1:] != (3,)
+        or not 0 <= int(mesh.source.min()) <= int(mesh.source.max()) < len(normals)
+    ):
         raise InputError(
-            f"{path}: {len(mesh.vertices)} vertices with uv of shape {mesh.uv.shape} and "
-            f"{len(normals)} normals; expected one uv for each vertex and the normals of the mesh "
-            "that was textured"
+            f"{path}: {len(mesh.vertices)} vertices with uv of shape {mesh.uv.shape}, sources of "
+            f"shape {mesh.source.shape} and normals of shape {normals.shape}; expected one uv and "
+            "source for each vertex and the normals of the mesh that was textured"
+        )
+    if not (np.isfinite(mesh.uv).all() and np.isfinite(normals).all() and 0 <= roughness <= 1):
+        raise InputError(
+            f"{path}: uv or normals are not finite, or roughness {roughness} is not 0 to 1; "
+            "texture the mesh again"
+        )
+    image = mesh.image
+    if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or image.size == 0:
+        raise InputError(
+            f"{path}: texture of {image.dtype} and shape {image.shape}, expected uint8 (h, w, 3)"
         )
     material = trimesh.visual.material.PBRMaterial(
         name="twin",
-        baseColorTexture=Image.fromarray(mesh.image),
+        baseColorTexture=Image.fromarray(image),
         baseColorFactor=[255, 255, 255, 255],
         metallicFactor=0.0,
         roughnessFactor=float(roughness),
@@ -54,23 +71,14 @@ def write_glb(path: Path, mesh: TexturedMesh, normals: Float, roughness: float =
     solid = trimesh.Trimesh(
         vertices=_y_up(mesh.vertices).astype(np.float32),
         faces=mesh.faces,
-        vertex_normals=_y_up(np.asarray(normals)[mesh.source]).astype(np.float32),
+        vertex_normals=_y_up(normals[mesh.source]).astype(np.float32),
         visual=trimesh.visual.TextureVisuals(uv=mesh.uv, material=material),
         process=False,
     )
     scene = trimesh.Scene()
     scene.add_geometry(solid, node_name="twin", geom_name="twin")
     data = trimesh.exchange.gltf.export_glb(scene, include_normals=True)
-    # Beside the target, so that the rename stays on one disk and is atomic.
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        Path(name).chmod(0o644)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    write_whole(path, lambda fresh: fresh.write_bytes(data))
 
 
 def read_glb(path: Path) -> tuple[Float, NDArray[np.int64]]:

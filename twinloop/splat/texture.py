@@ -38,12 +38,13 @@ def bake_texture(vertices: Float, faces: Faces, views: Views, size: int = 1024) 
         size: Width and height of the texture, px.
 
     Raises:
-        InputError: No triangle mesh, a size outside of 16 to 8192, or no picture that sees the
-            mesh.
+        InputError: No triangle mesh, one without area or of a size that float32 does not bear, a
+            texture outside of 16 to 8192 px, or no picture that sees the mesh.
     """
     check_mesh(vertices, faces)
     if not 16 <= size <= 8192:
         raise InputError(f"texture of {size} px: expected 16 to 8192")
+    _check_extent(vertices, faces)
     source, corners, uv = _unwrap(vertices, faces, size)
     row, column, face, weight = _texels(uv[corners], size)
     points = np.einsum("nk,nki->ni", weight, vertices[faces[face]])
@@ -75,6 +76,19 @@ def bake_texture(vertices: Float, faces: Faces, views: Views, size: int = 1024) 
         np.ascontiguousarray(image),
         float((seen > 0).mean()),
     )
+
+
+def _check_extent(vertices: Float, faces: Faces) -> None:
+    # In float32, which is all that xatlas knows, it loops for ever over lengths beyond its squares.
+    extent, reach = float(np.ptp(vertices, axis=0).max()), float(np.abs(vertices).max())
+    if not 1e-6 <= extent <= 1e6 or reach > 1e4 * extent:
+        raise InputError(
+            f"texture: the mesh is {extent:.3g} m long and lies up to {reach:.3g} m from the "
+            "origin; expected 1e-6 to 1e6 m, and no farther off than 10,000 times its size"
+        )
+    a, b, c = (vertices[faces[:, i]] for i in range(3))
+    if np.linalg.norm(np.cross(b - a, c - a), axis=1).sum() < 1e-9 * extent**2:
+        raise InputError("texture: no face of the mesh has an area; reconstruct it again")
 
 
 def _unwrap(vertices: Float, faces: Faces, size: int) -> tuple[NDArray[np.int64], Faces, Float]:
