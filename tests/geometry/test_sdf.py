@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -205,3 +207,34 @@ def test_bad_bakes_are_refused() -> None:
         bake(box.vertices, box.faces, margin=0.1, cells=0)
     with pytest.raises(InputError, match="margin"):
         bake(box.vertices, box.faces, margin=float("nan"), cells=8)
+    for cells in (float("nan"), 2**40):
+        with pytest.raises(InputError, match="cells"):
+            bake(box.vertices, box.faces, margin=0.1, cells=cells)
+    with pytest.raises(InputError, match="faces are list"):
+        bake(box.vertices, box.faces.tolist(), margin=0.1, cells=8)
+
+
+@pytest.mark.parametrize("ask_for", ["sample", "cubic", "linear"])
+def test_points_that_are_none_are_refused(ask_for: str) -> None:
+    """What a diverged simulation gives is named."""
+    grid = random_grid(0)
+    how = {
+        "sample": grid.sample,
+        "cubic": grid.signed_distance,
+        "linear": partial(grid.signed_distance, cubic=False),
+    }[ask_for]
+    for value in (np.nan, np.inf):
+        points = np.zeros((3, 3))
+        points[1, 2] = value
+        with pytest.raises(InputError, match=rf"point 1 is .*{value}"):
+            how(points)
+    with pytest.raises(InputError, match=r"shape \(4, 2\)"):
+        how(np.zeros((4, 2)))
+
+
+@pytest.mark.parametrize("values", [np.full((2, 2, 2), "x"), np.ones((2, 2, 2), complex)])
+def test_stored_values_that_are_no_numbers(values: np.ndarray) -> None:
+    """Texts and complex numbers, as an artifact of somebody else may hold them."""
+    data = random_grid(0).to_dataset().drop_vars("distance")
+    with pytest.raises(ArtifactError, match="expected numbers"):
+        DistanceGrid.from_dataset(data.assign(distance=(("i", "j", "k"), values)))

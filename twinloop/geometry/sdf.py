@@ -18,6 +18,7 @@ import numpy.typing as npt
 import xarray as xr
 
 from twinloop.errors import ArtifactError, InputError
+from twinloop.geometry.distance import check_mesh
 
 Array = npt.NDArray[np.float64]
 
@@ -78,7 +79,11 @@ class DistanceGrid:
         """Trilinear distance (N,) m and its gradient (N, 3); outside: infinity and zero.
 
         This is what contact sees: a fingertip beyond the grid touches nothing.
+
+        Raises:
+            InputError: Points that are not (N, 3) or not finite.
         """
+        points = _points(points)
         cell = (points - self.origin) / self.spacing
         inside = np.asarray(((cell > 0) & (cell < np.array(self.value.shape) - 1)).all(axis=-1))
         distance, gradient = self._linear(cell)
@@ -94,8 +99,11 @@ class DistanceGrid:
             points: (n, 3) m.
             cubic: Cubic convolution (Keys 1981), whose gradient is continuous; else trilinear,
                 whose gradient jumps from cell to cell.
+
+        Raises:
+            InputError: Points that are not (n, 3) or not finite.
         """
-        points = np.asarray(points, dtype=np.float64).reshape(-1, 3)
+        points = _points(points)
         near = np.clip(points, self.origin, self.top)
         away = points - near
         cell = (near - self.origin) / self.spacing
@@ -167,7 +175,7 @@ class DistanceGrid:
         """Return the grid that `to_dataset` stored.
 
         Raises:
-            ArtifactError: An array is missing or has other axes.
+            ArtifactError: An array is missing, has other axes, is too large or holds no numbers.
             InputError: The values make no grid; see the class.
         """
         for name, dims in (("distance", ("i", "j", "k")), ("origin", ("xyz",)), ("spacing", ())):
@@ -175,6 +183,11 @@ class DistanceGrid:
                 found = data[name].dims if name in data else "nothing"
                 raise ArtifactError(
                     f"distance grid: {name} has {found}, expected axes {dims}; reconstruct again"
+                )
+            if data[name].dtype.kind not in "fiu":
+                raise ArtifactError(
+                    f"distance grid: {name} is {data[name].dtype}, expected numbers; reconstruct "
+                    "again"
                 )
         size = int(data["distance"].size)
         if size > MOST_NODES:
@@ -186,6 +199,21 @@ class DistanceGrid:
             data["origin"].values.astype(np.float64),
             float(data["spacing"].values),
         )
+
+
+def _points(points: npt.ArrayLike) -> Array:
+    points = np.asarray(points, dtype=np.float64)
+    if points.ndim == 1 and points.size == 3:
+        points = points[None]
+    if points.ndim != 2 or points.shape[1] != 3:
+        raise InputError(f"distance grid: points of shape {points.shape}, expected (n, 3)")
+    if not np.isfinite(points).all():
+        bad = int(np.flatnonzero(~np.isfinite(points).all(axis=1))[0])
+        raise InputError(
+            f"distance grid: point {bad} is {points[bad]}, expected finite metres; has the "
+            "simulation diverged?"
+        )
+    return points
 
 
 def keys_weights(t: Array) -> tuple[Array, Array]:
@@ -232,6 +260,7 @@ def bake(
     wp.config.quiet = True
     from twinloop.geometry.sdf_kernel import signed_distance
 
+    check_mesh(vertices, faces)
     if len(vertices) < 4 or len(faces) < 4 or not np.isfinite(vertices).all():
         raise InputError(
             f"mesh: {len(vertices)} vertices and {len(faces)} faces, expected a closed mesh of "
@@ -239,7 +268,7 @@ def bake(
         )
     if faces.min() < 0 or faces.max() >= len(vertices):
         raise InputError(f"mesh: face index {faces.max()} but only {len(vertices)} vertices")
-    if not (np.isfinite(margin) and margin >= 0) or cells < 2:
+    if not (np.isfinite(margin) and margin >= 0) or not 2 <= cells <= MOST_NODES:
         raise InputError(
             f"distance grid: margin {margin} m and {cells} cells; expected at least 0 m and 2 cells"
         )
