@@ -152,3 +152,14 @@ def test_resumed_surfels_give_the_same_bits(
             train(begin, views, settings, **{**kept, "objective": other})
     again = SurfelObjective()  # another object that says the same
     assert same(whole, train(begin, views, settings, **{**kept, "objective": again}))
+
+
+def test_arguments_that_cannot_be(tmp_path: Path) -> None:
+    """Devices that are none or not here, and checkpoints every zero steps."""
+    views = little()[1]
+    with pytest.raises(InputError, match="device 'tpu'"):
+        train(start(60), views, PLAIN, "tpu")
+    with pytest.raises(MachineError, match="CUDA devices here"):
+        train(start(60), views, PLAIN, "cuda:99")
+    with pytest.raises(InputError, match="checkpoint_every is 0"):
+        train(start(60), views, PLAIN, checkpoint=tmp_path / "a", checkpoint_every=0)

@@ -8,7 +8,7 @@ from numbers import Integral
 import torch
 from torch import Tensor
 
-from twinloop.errors import InputError
+from twinloop.errors import InputError, MachineError
 
 LARGEST = 32768
 """Greatest width and height, px."""
@@ -97,3 +97,25 @@ def check_background(name: str, backgrounds: Tensor | None, shape: tuple[int, ..
         )
     if not bool(torch.isfinite(backgrounds.detach()).all()):
         raise InputError(f"{name}: backgrounds has values that are not finite")
+
+
+def check_device(name: str, device: str) -> None:
+    """Check that torch has this device, a CPU or a CUDA device.
+
+    Raises:
+        InputError: Another kind, or no name of a device.
+        MachineError: A CUDA device that is not there.
+    """
+    try:
+        kind = torch.device(device).type
+    except RuntimeError:
+        kind = "unknown"
+    if kind not in ("cpu", "cuda"):
+        raise InputError(f"{name}: device {device!r}, expected 'cpu' or a CUDA device like 'cuda'")
+    if kind == "cuda":
+        index, count = torch.device(device).index or 0, torch.cuda.device_count()
+        if index >= count:
+            raise MachineError(
+                f"{name}: device {device!r}, but torch finds {count} CUDA devices here; use 'cpu', "
+                "or install a build of torch with CUDA and the driver"
+            )

@@ -11,10 +11,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from twinloop.errors import InputError, MachineError
+from twinloop.errors import InputError
 from twinloop.geometry import quaternion, se3
 from twinloop.splat.cameras import Camera
 from twinloop.splat.gaussians import Gaussians
+from twinloop.splat.raster_checks import check_device
 from twinloop.splat.rasterize import camera_matrix, rasterization
 from twinloop.splat.scene import Splats, SplatScene
 from twinloop.splat.surfels import Surfels
@@ -112,27 +113,11 @@ def render(
             "render: Gaussians have no median depth, since they are no surface; ask for "
             "depth='expected', or render the surfels"
         )
-    _check_device(device)
+    check_device("render", device)
     drawing = _Drawing(scene, frozenset(layers), depth == "median", background, device)
     if isinstance(cameras, Camera):
         return drawing.view(cameras)
     return [drawing.view(camera) for camera in cameras]
-
-
-def _check_device(device: str) -> None:
-    try:
-        kind = torch.device(device).type
-    except RuntimeError:
-        kind = "unknown"
-    if kind not in ("cpu", "cuda"):
-        raise InputError(f"render: device {device!r}, expected 'cpu' or a CUDA device like 'cuda'")
-    if kind == "cuda":
-        index, count = torch.device(device).index or 0, torch.cuda.device_count()
-        if index >= count:
-            raise MachineError(
-                f"render: device {device!r}, but torch finds {count} CUDA devices here; render on "
-                "'cpu', or install a build of torch with CUDA and the driver"
-            )
 
 
 class _Drawing:

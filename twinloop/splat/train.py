@@ -16,6 +16,7 @@ from twinloop.errors import InputError
 from twinloop.progress import track
 from twinloop.splat.checkpoint import read_checkpoint, remove_checkpoint, write_checkpoint
 from twinloop.splat.model import NAMES, Splats
+from twinloop.splat.raster_checks import check_device
 from twinloop.splat.train_settings import TrainSettings, scene_settings
 from twinloop.splat.trainer import Objective, Step, Trainer
 from twinloop.splat.views import Views
@@ -62,7 +63,11 @@ def train(
     Raises:
         InputError: Views or a start that no training can come from, a checkpoint of another
             training, or a training in which nothing is left.
+        MachineError: A CUDA device that is not there, or a checkpoint that cannot be written.
     """
+    check_device("training", device)
+    if checkpoint_every < 1:
+        raise InputError(f"training: checkpoint_every is {checkpoint_every}, expected 1 or more")
     with torch_on_one_thread():
         began = clock()
         trainer = Trainer(start, views, settings, device, objective)
