@@ -262,3 +262,23 @@ def test_units_do_not_matter() -> None:
     assert abs(len(a) - len(b)) <= 0.1 * len(a)
     score = np.mean(psnr_white(a, views))
     assert np.mean(psnr_white(b, small)) == pytest.approx(score, abs=0.5)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "match"),
+    [
+        ({"scales": -1.0}, "logarithms"),
+        ({"opacities": 1.5}, "logits"),
+        ({"opacities": -2.0}, "logits"),
+        ({"sh": np.zeros((60, 5, 3), np.float32)}, "1, 4, 9 or 16 bases"),
+        ({"sh": np.zeros((60, 4, 2), np.float32)}, "1, 4, 9 or 16 bases"),
+    ],
+)
+def test_a_start_of_a_files_raw_numbers_is_refused(wrong: dict[str, Any], match: str) -> None:
+    """Logarithms and logits, or colours of no degree, were clamped and trained on in silence."""
+    begin = start(60)
+    name, value = next(iter(wrong.items()))
+    if isinstance(value, float):
+        value = np.full_like(getattr(begin, name), value)
+    with pytest.raises(InputError, match=match):
+        train(replace(begin, **{name: value}), little()[1], TrainSettings(iterations=1))

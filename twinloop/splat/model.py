@@ -60,6 +60,18 @@ class Model(Generic[Splats]):
                     f"start of training: {name} of Gaussian {bad} is {values[bad].tolist()}, "
                     "expected finite numbers."
                 )
+        low, high = arrays["opacities"].min(), arrays["opacities"].max()
+        if arrays["scales"].min() < 0 or low < 0 or high > 1:
+            raise InputError(
+                f"start of training: scales from {arrays['scales'].min():g} m and opacities from "
+                f"{low:g} to {high:g}, expected positive scales and opacities of 0 to 1; are they "
+                "logarithms and logits, as files hold them?"
+            )
+        if arrays["sh"].shape[1:] not in ((1, 3), (4, 3), (9, 3), (16, 3)):
+            raise InputError(
+                f"start of training: sh has shape {arrays['sh'].shape}, expected (n, bases, 3) of "
+                "1, 4, 9 or 16 bases"
+            )
 
         def tensor(values: NDArray[np.float32]) -> Tensor:
             return torch.tensor(values, device=device)  # a copy
