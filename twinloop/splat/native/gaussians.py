@@ -160,25 +160,33 @@ TL_INLINE void forward_tile(int tile, int width, int height, int stride, int cou
   const F px = lane_x() + ((float)(tx * kTile) + 0.5f);
   const F py = lane_y() + ((float)(ty * kTile) + 0.5f);
   const Exp2 exp2;
+  const int end = start[tile + 1];
   int i = start[tile];
-  for (; i < start[tile + 1] && live; i++) {
-    const Gaussian& g = records[list[i]];
-    const F dx = px - g.outline.x, dy = py - g.outline.y;
-    unsigned mask = 0;
-    for (unsigned todo = blocks(g.outline, tx, ty) & live; todo; todo &= todo - 1) {
-      const int k = __builtin_ctz(todo);
-      const Step s = step(exp2, g, dx + block_x(k), dy + block_y(k), T[k]);
-      for (int c = 0; c < C; c++) colour[k][c] += s.weight * g.feature[c];
-      T[k] = s.next;
-      mask |= (unsigned)any(s.seen) << k;
+  fetch(records, list, i, end);
+  while (i < end && live) {
+    const int from = i, to = from + kBatch < end ? from + kBatch : end;
+    fetch(records, list, to, end);
+    unsigned masks[kBatch];
+    for (int j = from; j < to; j++)
+      masks[j - from] = blocks(records[list[j]].outline, tx, ty) & live;
+    for (; i < to; i++) {
+      const Gaussian& g = records[list[i]];
+      const F dx = px - g.outline.x, dy = py - g.outline.y;
+      unsigned mask = 0;
+      for (unsigned todo = masks[i - from]; todo; todo &= todo - 1) {
+        const int k = __builtin_ctz(todo);
+        const Step s = step(exp2, g, dx + block_x(k), dy + block_y(k), T[k]);
+        for (int c = 0; c < C; c++) colour[k][c] += s.weight * g.feature[c];
+        T[k] = s.next;
+        mask |= (unsigned)any(s.seen) << k;
+      }
+      used[i] = mask;
     }
-    used[i] = mask;
-    // Now and then only: a branch on each result would wait for it.
-    if ((i - start[tile]) % 16 == 15)
-      for (unsigned rest = live; rest; rest &= rest - 1)
-        if (!any(T[__builtin_ctz(rest)] > 0.0f)) live &= ~(rest & -rest);
+    // Once a batch only: a branch on each result would wait for it.
+    for (unsigned rest = live; rest; rest &= rest - 1)
+      if (!any(T[__builtin_ctz(rest)] > 0.0f)) live &= ~(rest & -rest);
   }
-  for (; i < start[tile + 1]; i++) used[i] = 0;
+  for (; i < end; i++) used[i] = 0;
   for (unsigned todo = shown; todo; todo &= todo - 1) {
     const int k = __builtin_ctz(todo);
     const int x = tx * kTile + (int)block_x(k), y = ty * kTile + (int)block_y(k);
@@ -218,7 +226,10 @@ TL_INLINE void backward_tile(int tile, int width, int height, int stride, int co
   const F px = lane_x() + ((float)(tx * kTile) + 0.5f);
   const F py = lane_y() + ((float)(ty * kTile) + 0.5f);
   const Exp2 exp2;
-  for (int i = start[tile]; i < start[tile + 1]; i++) {
+  const int end = start[tile + 1];
+  fetch(records, list, start[tile], end);
+  for (int i = start[tile]; i < end; i++) {
+    if ((i - start[tile]) % kBatch == 0) fetch(records, list, i + kBatch, end);
     unsigned todo = used[i];
     if (!todo) continue;
     const Gaussian& g = records[list[i]];

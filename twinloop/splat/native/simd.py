@@ -224,6 +224,17 @@ TL_INLINE bool tile_rows(const Outline& o, int down, int& first, int& last) {
 }
 // A record of more than one outline overloads these two for its own type.
 
+// Entries of a tile's list that are looked at together: all their block masks first, so that the
+// loops over blocks know early how long they are, while the records of the next batch are fetched.
+constexpr int kBatch = 16;
+template <class Record>
+TL_INLINE void fetch(const Record* records, const int* list, int from, int end) {
+  const int to = from + kBatch < end ? from + kBatch : end;
+  for (int i = from; i < to; i++)
+    for (unsigned line = 0; line < sizeof(Record); line += 64)
+      __builtin_prefetch((const char*)(records + list[i]) + line);
+}
+
 // Lists of records (given in depth order) per tile. Returns the number of entries; the lists are
 // whole only if `capacity` suffices. Sizes: start tiles + 1; begin count + 1; place and list
 // capacity. list[start[t] .. start[t + 1]] are the records of tile t, front to back; record n has

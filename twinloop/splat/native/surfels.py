@@ -115,7 +115,7 @@ TL_INLINE Hit evaluate(const Exp2& exp2, const Surfel& s, F dx, F dy, F& T, floa
   return h;
 }
 
-// Blocks that are not done. Looked at now and then only: a branch on each result waits for it.
+// Blocks that are not done. Looked at once a batch only: a branch on each result waits for it.
 TL_INLINE unsigned still_live(unsigned live, const F* T) {
   for (unsigned rest = live; rest; rest &= rest - 1)
     if (!any(T[__builtin_ctz(rest)] > 0.0f)) live &= ~(rest & -rest);
@@ -187,32 +187,41 @@ static void forward_tile(int tile, const Pixels& out, const int* start, const in
     for (int c = 0; c < kCount; c++) sum_of[k][c] = F{};
   }
   unsigned live = blocks_in_image(tx, ty, out.width, out.height);
+  const int end = start[tile + 1];
   int i = start[tile];
-  for (; i < start[tile + 1] && live; i++) {
-    unsigned mask = 0;
-    const Surfel& s = surfels[list[i]];
-    const float* feature = features + (long)list[i] * stride;
-    for (unsigned todo = blocks_of(s, tx, ty) & live; todo; todo &= todo - 1) {
-      const int k = __builtin_ctz(todo);
-      F t = T[k];
-      const Hit h = evaluate(exp2, s, columns[k & 3] - s.x, rows[k >> 2] - s.y, t, near, crossing);
-      const F w = h.use ? h.weight : F{};
-      for (int c = 0; c < kCount; c++) sum_of[k][c] += w * feature[c];
-      if (kDepth > 0) {
-        const F z = h.use ? h.depth : F{};
-        // Volatile, or it becomes a masked store, which some processors take twenty steps for.
-        const F older = *(volatile F*)(median + k);
-        median[k] = (h.use & (t > 0.5f)) ? z : older;
-        if (kDepth > 1) distortion[k] += 2.0f * w * (z * (1.0f - t) - depth[k]);
-        depth[k] += w * z;
+  fetch(surfels, list, i, end);
+  while (i < end && live) {
+    const int from = i, to = from + kBatch < end ? from + kBatch : end;
+    fetch(surfels, list, to, end);
+    unsigned masks[kBatch];
+    for (int j = from; j < to; j++) masks[j - from] = blocks_of(surfels[list[j]], tx, ty) & live;
+    for (; i < to; i++) {
+      unsigned mask = 0;
+      const Surfel& s = surfels[list[i]];
+      const float* feature = features + (long)list[i] * stride;
+      for (unsigned todo = masks[i - from]; todo; todo &= todo - 1) {
+        const int k = __builtin_ctz(todo);
+        const F dx = columns[k & 3] - s.x, dy = rows[k >> 2] - s.y;
+        F t = T[k];
+        const Hit h = evaluate(exp2, s, dx, dy, t, near, crossing);
+        const F w = h.use ? h.weight : F{};
+        for (int c = 0; c < kCount; c++) sum_of[k][c] += w * feature[c];
+        if (kDepth > 0) {
+          const F z = h.use ? h.depth : F{};
+          // Volatile, or it becomes a masked store, which some processors take twenty steps for.
+          const F older = *(volatile F*)(median + k);
+          median[k] = (h.use & (t > 0.5f)) ? z : older;
+          if (kDepth > 1) distortion[k] += 2.0f * w * (z * (1.0f - t) - depth[k]);
+          depth[k] += w * z;
+        }
+        T[k] = h.use ? h.next : t;
+        mask |= (unsigned)any(h.seen) << k;
       }
-      T[k] = h.use ? h.next : t;
-      mask |= (unsigned)any(h.seen) << k;
+      used[i] = mask;
     }
-    used[i] = mask;
-    if ((i - start[tile]) % 8 == 7) live = still_live(live, T);
+    live = still_live(live, T);
   }
-  for (; i < start[tile + 1]; i++) used[i] = 0;
+  for (; i < end; i++) used[i] = 0;
   for (unsigned todo = blocks_in_image(tx, ty, out.width, out.height); todo; todo &= todo - 1) {
     const int k = __builtin_ctz(todo);
     const Place at{tx * kTile + (int)block_x(k), ty * kTile + (int)block_y(k)};
@@ -306,7 +315,10 @@ static void backward_tile(int tile, const Pixels& image, const Pixels& back, con
     }
     behind[k] = b;
   }
-  for (int i = start[tile]; i < start[tile + 1]; i++) {
+  const int end = start[tile + 1];
+  fetch(surfels, list, start[tile], end);
+  for (int i = start[tile]; i < end; i++) {
+    if ((i - start[tile]) % kBatch == 0) fetch(surfels, list, i + kBatch, end);
     unsigned todo = used[i];
     if (!todo) continue;
     float* out = gradient + (long)i * kGradient;
