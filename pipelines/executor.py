@@ -29,6 +29,7 @@ from pipelines.suggest import unknown
 from pipelines.workspace import (
     Workspace,
     Workspaces,
+    carry_work,
     leftovers,
     remove,
     require_git,
@@ -245,6 +246,7 @@ def salvage(graph: Graph, emit: Emit = silent) -> list[str]:
     found = [Finished(w, salvageable(graph, w)) for w in leftovers(graph)]
     merge(graph, found)
     for item in found:
+        carry_work(item.workspace.path, graph.root, item.workspace.object)
         remove(graph.root, item.workspace.path)
     names = sorted(key for item in found for key in item.entries)
     if found:

@@ -168,16 +168,20 @@ class Workspaces:
         if (workspace.path / LOCK_FILE).is_file():
             write_entries(workspace.path / LOCK_FILE, workspace.entries())
         dvc(workspace.path, "checkout", "--allow-missing", extra=workspace.environment)
+        carry_work(root, workspace.path, name)
         self._open.add(name)
         return workspace
 
     def discard(self, name: str) -> None:
         """Remove what is left of a workspace that could not be opened."""
+        path = self.graph.root / FOLDER / name
+        carry_work(path, self.graph.root, name)
         with self._git:
-            remove(self.graph.root, self.graph.root / FOLDER / name)
+            remove(self.graph.root, path)
 
     def close(self, workspace: Workspace) -> None:
         """Remove a workspace; what it built is in the cache."""
+        carry_work(workspace.path, self.graph.root, workspace.object)
         with self._git:
             remove(self.graph.root, workspace.path)
 
@@ -234,6 +238,18 @@ def salvageable(graph: Graph, workspace: Workspace) -> dict[str, str]:
             if declared == set(outputs(text)):
                 good[key] = text
     return good
+
+
+def carry_work(source: Path, target: Path, name: str) -> None:
+    """Move what stages that were stopped keep for their next run from one tree to another.
+
+    It is in ``datasets/<object>/.work`` (see `stages.harness.Inputs.work`); stages themselves tell
+    whether it is of use.
+    """
+    work = Path("datasets") / name / ".work"
+    if (source / work).is_dir() and (target / work).parent.is_dir():
+        shutil.rmtree(target / work, ignore_errors=True)
+        (source / work).rename(target / work)
 
 
 def remove(root: Path, path: Path) -> None:

@@ -26,7 +26,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -73,6 +73,14 @@ class Inputs:
     def raw(self) -> Path:
         """Raw captures: ``scan``, ``push`` and ``demo``."""
         return self.folder / "raw"
+
+    @property
+    def work(self) -> Path:
+        """What a stage keeps for its next run should this one be killed, in ``work / <stage>``.
+
+        Neither git nor DVC looks there, and it is removed when the stage has succeeded.
+        """
+        return self.folder / ".work"
 
     @property
     def truth(self) -> Path:
@@ -178,6 +186,9 @@ def run_stage(stage: Stage, name: str, root: Path) -> None:
         raise disk_error(error, folder) from error
     finally:
         shutil.rmtree(beside, ignore_errors=True)
+    shutil.rmtree(inputs.work / stage.name, ignore_errors=True)
+    with suppress(OSError):  # not there, or another stage's is
+        inputs.work.rmdir()
     _provenance(
         folder / "provenance" / f"{stage.name}.json",
         {

@@ -28,6 +28,13 @@ def main(name):
     params = yaml.safe_load(Path("params.yaml").read_text())["{stage}"]
     override = yaml.safe_load((folder / "object.yaml").read_text())["overrides"]["{stage}"]
     params |= override
+    state = folder / ".work/{stage}/state"
+    if state.is_file():
+        note("resume", "{stage}", name)
+        state.unlink()
+    if params.get("sleep"):
+        state.parent.mkdir(parents=True, exist_ok=True)
+        state.write_text("half way")
     note("begin", "{stage}", name)
     time.sleep(params.get("sleep", 0))
     if params.get("fail"):

@@ -9,6 +9,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from stages.harness import Inputs
+from stages.reconstruct.checkpoints import Checkpoints
 from stages.reconstruct.params import Params
 from twinloop.errors import InputError
 from twinloop.geometry import se3
@@ -16,6 +17,7 @@ from twinloop.geometry.convex import convex_parts
 from twinloop.geometry.decimate import decimate
 from twinloop.geometry.mesh import mass_properties
 from twinloop.geometry.sdf import bake
+from twinloop.splat.checkpoint import Checkpoint
 from twinloop.splat.color import vertex_colors
 from twinloop.splat.encoding import flat_gaussians
 from twinloop.splat.extract import ExtractSettings
@@ -47,14 +49,19 @@ def run(inputs: Inputs, params: Params) -> dict[str, xr.Dataset]:
     views, unseen = load_views(frames, used), load_views(frames, index, least=0)
     check_poses(views, used)
     check_poses(unseen, index)
-    found = find_shape(usable(views, used), shape_settings(params), inputs.device)
+    states = Checkpoints(inputs, params)
+    found = find_shape(
+        usable(views, used), shape_settings(params), inputs.device, states.of("surfels")
+    )
     mesh = decimate(found.mesh.vertices, found.mesh.faces, params.faces, params.decimation_error)
     T_world_object = np.eye(4)
     T_world_object[:3, 3] = mass_properties(mesh.vertices, mesh.faces).centroid
     T_object_world = se3.inverse(T_world_object)
     vertices, faces = se3.apply(T_object_world, mesh.vertices), mesh.faces
     found = replace(found, views=found.views.moved(T_world_object))
-    gaussians = fit_gaussians(vertices, faces, found, params, inputs.device, T_object_world)
+    gaussians = fit_gaussians(
+        vertices, faces, found, params, inputs.device, T_object_world, states.of("gaussians")
+    )
     result = {
         "/": _frame(T_world_object),
         "mesh": _mesh(vertices, faces, mesh.error, found.views),
@@ -75,6 +82,7 @@ def run(inputs: Inputs, params: Params) -> dict[str, xr.Dataset]:
             scene_settings(iterations=params.scene_iterations, seed=params.seed),
             table_height=params.table_height - float(T_world_object[2, 3]),
             device=inputs.device,
+            checkpoint=states.of("scene"),
         )
         scene = merge([(around, np.eye(4), "surroundings"), (gaussians, np.eye(4), "object")])
         result["scene"] = scene.to_dataset()
@@ -130,6 +138,7 @@ def fit_gaussians(
     params: Params,
     device: str,
     T_object_world: Array,
+    checkpoint: Checkpoint | None = None,
 ) -> Gaussians:
     """The set for pictures: Gaussians of their own, or with `sets: joint` the surfels as such."""
     if params.sets == "joint":
@@ -151,7 +160,7 @@ def fit_gaussians(
         refine_poses=params.refine_poses,
         seed=params.seed,
     )
-    return train(start, found.views, settings, device)
+    return train(start, found.views, settings, device, checkpoint=checkpoint)
 
 
 def _frame(T_world_object: Array) -> xr.Dataset:

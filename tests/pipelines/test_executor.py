@@ -192,7 +192,7 @@ def start(mini: Miniature, *args: str) -> subprocess.Popen[str]:
 
 
 def test_kill_9_loses_only_the_running_stage(mini: Miniature) -> None:
-    """Killed within b, the next run keeps a, stops the orphan, and runs b and c."""
+    """Killed within b, the next run keeps a, stops the orphan, and goes on with b, and c."""
     only(mini, "ant")
     mini.override("ant", "b", sleep=60)
     process = start(mini)
@@ -205,6 +205,7 @@ def test_kill_9_loses_only_the_running_stage(mini: Miniature) -> None:
     result = run_all(mini.root)
     assert not processes_of(mini)
     assert result.salvaged == ["a@ant"]
+    assert "resume b@ant" in mini.journal.read_text()
     assert mini.executed() == ["b@ant", "c@ant"]
     assert status(mini) == []
     assert mini.run("git", "worktree", "list").stdout.count("\n") == 1

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -154,6 +155,31 @@ def test_what_a_killed_run_left_is_removed_by_the_next(root):
     run_stage(stage(good), "mug", root)
     left = {p.name for p in folder.iterdir() if p.name.startswith(".")}
     assert left == set(kept)
+
+
+def test_what_a_stage_keeps_for_its_next_run_goes_when_it_succeeds(root):
+    """A run that fails leaves it; that of another stage stays in any case."""
+    kept = root / "datasets/mug/.work/ingest/state"
+    other = root / "datasets/mug/.work/track/state"
+
+    def run(inputs, params):
+        assert inputs.work == root / "datasets/mug/.work"
+        if kept.is_file():
+            return good(inputs, params)
+        for path in (kept, other):
+            path.parent.mkdir(parents=True)
+            path.write_text("half way")
+        raise InputError("not today.")
+
+    with pytest.raises(InputError):
+        run_stage(stage(run), "mug", root)
+    assert kept.is_file()
+    run_stage(stage(run), "mug", root)
+    assert not kept.parent.exists()
+    assert other.is_file()
+    shutil.rmtree(other.parent)
+    run_stage(stage(good), "mug", root)
+    assert not other.parents[1].exists()
 
 
 def test_exit_codes_and_messages(root, monkeypatch, capsys):

@@ -7,6 +7,7 @@ import glob
 import hashlib
 import json
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -17,6 +18,19 @@ from torch import Tensor
 from twinloop.errors import InputError, MachineError
 
 FORMAT = "twinloop training 1"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """How the state of a training is kept."""
+
+    path: Path
+    """The file."""
+    every: int = 500
+    """Steps between writing it."""
+    stays: bool = False
+    """Whether it stays at the end, with the state of the end, so that the same training asked for
+    again takes no step; otherwise it is deleted."""
 
 
 def write_checkpoint(path: Path, state: dict[str, Tensor], facts: dict[str, object]) -> None:

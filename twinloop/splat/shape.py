@@ -7,6 +7,7 @@ from typing import Literal
 
 import numpy as np
 
+from twinloop.splat.checkpoint import Checkpoint
 from twinloop.splat.color import vertex_colors
 from twinloop.splat.extract import SurfaceMesh
 from twinloop.splat.hull import hull_mesh
@@ -53,8 +54,15 @@ class FoundShape:
     views: Views
 
 
-def find_shape(views: Views, settings: ShapeSettings, device: str = "cpu") -> FoundShape:
+def find_shape(
+    views: Views,
+    settings: ShapeSettings,
+    device: str = "cpu",
+    checkpoint: Checkpoint | None = None,
+) -> FoundShape:
     """Closed mesh of the object that posed, masked pictures show; world frame, m.
+
+    `checkpoint` keeps the state of the surfels' training (see `train`).
 
     Raises:
         InputError: Outlines that no point agrees with, or a shape unlike them.
@@ -74,7 +82,7 @@ def find_shape(views: Views, settings: ShapeSettings, device: str = "cpu") -> Fo
     views = mend_masks(vertices, faces, views)
     if s.surface != "surfels":
         return FoundShape(_coloured(vertices, faces, views), None, views)
-    surfels, mesh = surfel_mesh(views, making, device, (vertices, faces))
+    surfels, mesh = surfel_mesh(views, making, device, (vertices, faces), checkpoint)
     edges = mesh.vertices[mesh.faces[:, 1]] - mesh.vertices[mesh.faces[:, 0]]
     step = float(np.median(np.linalg.norm(edges, axis=1)))
     vertices = smooth(mesh.vertices, mesh.faces, s.polish, s.table, step)

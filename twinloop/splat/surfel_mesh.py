@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from twinloop.splat.checkpoint import Checkpoint
 from twinloop.splat.color import vertex_colors
 from twinloop.splat.extract import ExtractSettings, SurfaceMesh, extract_mesh
 from twinloop.splat.hull import hull_mesh
@@ -67,10 +68,12 @@ def surfel_mesh(
     settings: SurfelMeshSettings | None = None,
     device: str = "cpu",
     start: tuple[Float, Faces] | None = None,
+    checkpoint: Checkpoint | None = None,
 ) -> tuple[Surfels, SurfaceMesh]:
     """Surfels trained on the views, and their mesh; both in the views' world, m.
 
-    `start` (vertices (v, 3) m, faces (f, 3)) is a mesh to begin with instead of `first_mesh`'s. The
+    `start` (vertices (v, 3) m, faces (f, 3)) is a mesh to begin with instead of `first_mesh`'s;
+    `checkpoint` keeps the training's state (see `train`). The
     extraction runs on the CPU and takes the low-pass factor that training ended with. On "cuda"
     gsplat trains, whose factor is 2: surfels sink twice as far, of which more remains, and a
     `WideFilterWarning` says so.
@@ -82,7 +85,8 @@ def surfel_mesh(
     start = start or first_mesh(views, s)
     colors = vertex_colors(*start, views)
     made = on_surface(*start, colors, s.count, s.degree, s.training.seed)
-    surfels = train(made, views, s.training, device, objective=SurfelObjective(s.losses))
+    objective = SurfelObjective(s.losses)
+    surfels = train(made, views, s.training, device, objective=objective, checkpoint=checkpoint)
     factor = float(device_keywords(device, s.training.filter_last)["filter_inv_square"])
     if factor < s.training.filter_last:
         warnings.warn(

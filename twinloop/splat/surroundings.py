@@ -14,6 +14,7 @@ from scipy.spatial import cKDTree
 
 from twinloop.errors import InputError
 from twinloop.geometry.camera import rays
+from twinloop.splat.checkpoint import Checkpoint
 from twinloop.splat.gaussians import SH0, Gaussians, on_surface
 from twinloop.splat.scene import SplatScene, joined
 from twinloop.splat.train import TrainSettings, train
@@ -41,6 +42,7 @@ def fit_surroundings(
     table_height: float = 0.0,
     count: int = 6000,
     device: str = "cpu",
+    checkpoint: Checkpoint | None = None,
 ) -> SplatScene:
     """Gaussians of everything but the object, in the world's frame (z up, the table at a height).
 
@@ -51,12 +53,13 @@ def fit_surroundings(
         table_height: Height of the table's plane, m.
         count: Gaussians to begin with, two thirds on the table and a third on the backdrop.
         device: See `train`.
+        checkpoint: Keeps the fit's state (see `train`).
 
     Raises:
         InputError: No camera sees the table, or all that is left after the fit is the object.
     """
     start = surroundings_start(views, table_height, count, settings.seed)
-    whole = train(joined([start, body]), views, settings, device)
+    whole = train(joined([start, body]), views, settings, device, checkpoint=checkpoint)
     assert isinstance(whole, Gaussians)
     rest = _take(whole, ~within_masks(whole.means, views))
     if len(rest) == 0:

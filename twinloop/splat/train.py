@@ -14,7 +14,12 @@ import numpy as np
 
 from twinloop.errors import InputError
 from twinloop.progress import track
-from twinloop.splat.checkpoint import read_checkpoint, remove_checkpoint, write_checkpoint
+from twinloop.splat.checkpoint import (
+    Checkpoint,
+    read_checkpoint,
+    remove_checkpoint,
+    write_checkpoint,
+)
 from twinloop.splat.model import NAMES, Splats
 from twinloop.splat.raster_checks import check_device
 from twinloop.splat.train_settings import TrainSettings, scene_settings
@@ -36,7 +41,7 @@ def train(
     watch: Callable[[int, Splats], None] | None = None,
     *,
     objective: Objective | None = None,
-    checkpoint: Path | None = None,
+    checkpoint: Path | Checkpoint | None = None,
     checkpoint_every: int = 500,
     seconds: float | None = None,
     clock: Callable[[], float] = time.perf_counter,
@@ -54,8 +59,8 @@ def train(
         watch: Called every `WATCH_EVERY` steps with the count so far and the set.
         objective: What else the set shall obey (see `twinloop.splat.trainer.Objective`).
         checkpoint: File that the state is kept in. If it is there, training goes on from it, to the
-            same result bit for bit; it is deleted at the end.
-        checkpoint_every: Steps between writing it.
+            same result bit for bit; it is deleted at the end, unless a `Checkpoint` says otherwise.
+        checkpoint_every: Steps between writing it, where `checkpoint` is a path.
         seconds: Ends training after so long by `clock`, with step sizes laid out for it. The result
             then depends on the machine's speed; for measurements only.
         clock: Seconds from some start on.
@@ -66,20 +71,23 @@ def train(
         MachineError: A CUDA device that is not there, or a checkpoint that cannot be written.
     """
     check_device("training", device)
-    if checkpoint_every < 1:
-        raise InputError(f"training: checkpoint_every is {checkpoint_every}, expected 1 or more")
+    kept = Checkpoint(checkpoint, checkpoint_every) if isinstance(checkpoint, Path) else checkpoint
+    if kept and kept.every < 1:
+        raise InputError(f"training: checkpoint_every is {kept.every}, expected 1 or more")
     with torch_on_one_thread():
         began = clock()
         trainer = Trainer(start, views, settings, device, objective)
-        print_ = _fingerprint(start, views, settings, objective) if checkpoint else ""
-        if checkpoint and checkpoint.exists():
-            state, facts = read_checkpoint(checkpoint)
+        print_ = _fingerprint(start, views, settings, objective) if kept else ""
+        ended = False
+        if kept and kept.path.exists():
+            state, facts = read_checkpoint(kept.path)
             if facts.get("training") != print_:
                 raise InputError(
-                    f"{checkpoint}: it belongs to a training of other pictures, settings, start or "
+                    f"{kept.path}: it belongs to a training of other pictures, settings, start or "
                     "objective; delete it to start anew."
                 )
             trainer.load(state)
+            ended = facts.get("ended") is True
         spent = 0.0  # on watching, which is not training
         checks = max(1, settings.iterations // 20)
 
@@ -88,7 +96,7 @@ def train(
             return done if seconds is None else max(done, (clock() - began - spent) / seconds)
 
         def steps() -> Iterator[int]:
-            while trainer.iteration < settings.iterations:
+            while not ended and trainer.iteration < settings.iterations:
                 if progress() >= 1.0:
                     return
                 yield trainer.iteration
@@ -109,11 +117,13 @@ def train(
                 spent += clock() - paused
             if settings.validate and done % checks == 0 and not trainer.check():
                 break
-            if checkpoint and done % checkpoint_every == 0:
-                write_checkpoint(checkpoint, trainer.state(), {"training": print_})
+            if kept and done % kept.every == 0:
+                write_checkpoint(kept.path, trainer.state(), {"training": print_})
+        if kept and kept.stays and not ended:
+            write_checkpoint(kept.path, trainer.state(), {"training": print_, "ended": True})
         result = trainer.finish()
-        if checkpoint:
-            remove_checkpoint(checkpoint)
+        if kept and not kept.stays:
+            remove_checkpoint(kept.path)
         return result
 
 
