@@ -225,36 +225,45 @@ TL_INLINE void backward_tile(int tile, int width, int height, int stride, int co
   }
   const F px = lane_x() + ((float)(tx * kTile) + 0.5f);
   const F py = lane_y() + ((float)(ty * kTile) + 0.5f);
+  F columns[4], rows[kBands];
+  for (int j = 0; j < 4; j++) columns[j] = px + block_x(j);
+  for (int j = 0; j < kBands; j++) rows[j] = py + block_y(4 * j);
   const Exp2 exp2;
   const int end = start[tile + 1];
   fetch(records, list, start[tile], end);
   for (int i = start[tile]; i < end; i++) {
     if ((i - start[tile]) % kBatch == 0) fetch(records, list, i + kBatch, end);
-    unsigned todo = used[i];
-    if (!todo) continue;
+    const unsigned hit = used[i];
+    if (!hit) continue;
     const Gaussian& g = records[list[i]];
-    const F dx = px - g.outline.x, dy = py - g.outline.y;
-    F s0 = {}, su = {}, sy = {}, suu = {}, suy = {}, syy = {}, sf[4] = {};
-    for (; todo; todo &= todo - 1) {
+    // First what each block's pixels want, then the sums: those stay in registers.
+    F weight[kBlocks], slope[kBlocks];
+    for (unsigned todo = hit; todo; todo &= todo - 1) {
       const int k = __builtin_ctz(todo);
-      const Step s = step(exp2, g, dx + block_x(k), dy + block_y(k), T[k]);
+      const F dx = columns[k & 3] - g.outline.x, dy = rows[k >> 2] - g.outline.y;
+      const Step s = step(exp2, g, dx, dy, T[k]);
       F d = {};
-      for (int c = 0; c < C; c++) {
-        d += v[k][c] * g.feature[c];
-        sf[c] += v[k][c] * s.weight;
-      }
-      const F share = 1.0f / (1.0f - s.alpha);
-      behind[k] -= s.weight * d;
-      F va = T[k] * d - behind[k] * share;
-      va = (s.use & (s.raw <= kAlphaHigh)) ? s.raw * va : F{};  // no gradient through the clamp
+      for (int c = 0; c < C; c++) d += v[k][c] * g.feature[c];
+      const F rest = behind[k] - s.weight * d;
+      behind[k] = rest;
+      const F va = T[k] * d - rest / (1.0f - s.alpha);
       T[k] = s.next;
-      const F vu = va * s.u, vy = va * s.dy;
+      weight[k] = s.weight;
+      // No gradient through the clamp.
+      slope[k] = (s.use & (s.raw <= kAlphaHigh)) ? s.raw * va : F{};
+    }
+    F s0 = {}, su = {}, sy = {}, suu = {}, suy = {}, syy = {}, sf[4] = {};
+    for (unsigned todo = hit; todo; todo &= todo - 1) {
+      const int k = __builtin_ctz(todo);
+      const F dx = columns[k & 3] - g.outline.x, dy = rows[k >> 2] - g.outline.y;
+      const F u = dx + g.s * dy, va = slope[k], vu = va * u, vy = va * dy;
+      for (int c = 0; c < C; c++) sf[c] += v[k][c] * weight[k];
       s0 += va;
       su += vu;
       sy += vy;
-      suu += vu * s.u;
-      suy += vu * s.dy;
-      syy += vy * s.dy;
+      suu += vu * u;
+      suy += vu * dy;
+      syy += vy * dy;
     }
     float* out = gradient + (long)row[i] * 12;
     store(out, sums(s0, su, sy, suu, suy, syy, sf[0], sf[1]));
