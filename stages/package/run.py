@@ -23,6 +23,8 @@ from twinloop.export.settle import settle
 from twinloop.export.twin_card import readme, twin_card
 from twinloop.geometry.textured import TexturedMesh
 from twinloop.splat.ply import write_gaussians
+from twinloop.splat.ply import write_ply as write_splats
+from twinloop.splat.surfels import Surfels
 
 
 def run(inputs: Inputs, params: Params, out: Path) -> None:
@@ -48,6 +50,9 @@ def run(inputs: Inputs, params: Params, out: Path) -> None:
             "does not fit the pose that it rested in."
         )
     write_gaussians(twin / "splat" / f"{name}.ply", reconstruction["gaussians"].to_dataset())
+    if "surfels" in reconstruction:
+        surfels = Surfels.from_dataset(reconstruction["surfels"])
+        write_splats(surfels, twin / "splat" / "surfels.ply")
     if "scene" in reconstruction:
         write_gaussians(twin / "splat" / "scene.ply", reconstruction["scene"].to_dataset())
     (twin / "policy" / "policy.safetensors").write_bytes(_policy(inputs.artifacts["train"]))

@@ -95,6 +95,41 @@ class Params(StageParams):
     ssim_weight: float = Field(
         0.2, ge=0, le=1, description="Share of 1 - SSIM in the loss of the colour [1]."
     )
+    opacity_weight: float = Field(
+        0.0, ge=0, le=10, description="Weight of the Gaussians' mean opacity in their loss [1]."
+    )
+    scale_weight: float = Field(
+        0.0,
+        ge=0,
+        le=10,
+        description="Weight of the Gaussians' mean scale, in radii of the object, in their loss "
+        "[1].",
+    )
+    normal_weight: float = Field(
+        0.05,
+        ge=0,
+        le=10,
+        description="Weight of 1 - cosine between the surfels' normals and those of their depth "
+        "[1].",
+    )
+    distortion_weight: float = Field(
+        0.0,
+        ge=0,
+        le=1000,
+        description="Weight of the spread of the surfels' depth along a ray, in radii of the "
+        "object [1].",
+    )
+    antialiased: bool = Field(
+        False,
+        description="Gaussians that the low-pass filter widens get fainter by as much "
+        "(Mip-Splatting); viewers that do not know of it show them too bold [1].",
+    )
+    eps2d: float = Field(
+        0.3,
+        ge=0,
+        le=100,
+        description="Low-pass filter of the Gaussians; viewers have the default [px^2].",
+    )
     exposure: bool = Field(True, description="Fit each picture's own exposure [1].")
     refine_poses: bool = Field(False, description="Fit a small motion of each camera [1].")
     sets: Literal["disjoint", "joint"] = Field(

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from stages.harness import Inputs
 from stages.reconstruct.params import Params
-from stages.reconstruct.run import load_views
+from stages.reconstruct.run import load_views, low_pass
 from twinloop.geometry import camera, se3
 from twinloop.geometry.mesh import mass_properties
 from twinloop.geometry.raycast import MeshRenderer
@@ -41,7 +41,7 @@ def metrics(tree: xr.DataTree, inputs: Inputs, params: Params) -> dict[str, Any]
     scores = tree["heldout"]["psnr"].values
     part = tree["parts"]["part"].values
     held_out = inputs.artifacts["ingest"]["held_out"].values
-    judged = _comparisons(tree, inputs)
+    judged = _comparisons(tree, inputs, params)
     return {
         "psnr_heldout_mean_db": _mean(list(scores)),
         "psnr_heldout_min_db": float(scores.min()) if len(scores) else None,
@@ -52,7 +52,7 @@ def metrics(tree: xr.DataTree, inputs: Inputs, params: Params) -> dict[str, Any]
         "gaussians": tree["gaussians"].sizes["gaussian"],
         "psnr_heldout_white_mean_db": _mean(list(tree["heldout"]["psnr_white"].values)),
         "ssim_heldout_mean": _mean(list(tree["heldout"]["ssim"].values)),
-        "lpips_heldout_mean": _lpips(tree, inputs),
+        "lpips_heldout_mean": _lpips(tree, inputs, params),
         "surfels": tree["surfels"].sizes["surfel"] if "surfels" in tree else 0,
         "scene_gaussians": tree["scene"].sizes["gaussian"] if "scene" in tree else 0,
         "vertices": len(vertices),
@@ -73,41 +73,54 @@ def _mean(values: list[float]) -> float | None:
     return float(np.mean(values)) if values else None
 
 
-def _lpips(tree: xr.DataTree, inputs: Inputs) -> float | None:
+def _lpips(tree: xr.DataTree, inputs: Inputs, params: Params) -> float | None:
     """Mean LPIPS of the held-out frames over white; None without weights on disk."""
     weights = lpips_of_environment()
     if weights is None:
         return None
     gaussians = Gaussians.from_dataset(tree["gaussians"])
-    rows = score(gaussians, _unseen(tree, inputs), inputs.device, weights)
+    rows = score(
+        gaussians, _unseen(tree, inputs), inputs.device, weights, low_pass=low_pass(params)
+    )
     return _mean([row.lpips for row in rows if row.lpips is not None])
 
 
 def plots(tree: xr.DataTree, inputs: Inputs, params: Params) -> dict[str, Figure | bytes]:
     """Return held-out pictures beside their renders, the mesh, scores by frame, and a turntable."""
     return {
-        "heldout": _heldout(_comparisons(tree, inputs)),
+        "heldout": _heldout(_comparisons(tree, inputs, params)),
         "mesh": _mesh(tree),
         "psnr": _scores(tree),
-        "turntable": _turntable(tree, inputs),
+        "turntable": _turntable(tree, inputs, params),
     }
 
 
-def _turntable(tree: xr.DataTree, inputs: Inputs) -> bytes:
+def _turntable(tree: xr.DataTree, inputs: Inputs, params: Params) -> bytes:
     """Once around the object: what the Gaussians show, as the bytes of an mp4."""
     gaussians = Gaussians.from_dataset(tree["gaussians"])
     cameras = turntable(gaussians, TURN_FRAMES, width=TURN_SIZE, height=TURN_SIZE)
-    views = render(gaussians, cameras, layers=(), background=(1, 1, 1), device=inputs.device)
+    views = render(
+        gaussians,
+        cameras,
+        layers=(),
+        background=(1, 1, 1),
+        device=inputs.device,
+        low_pass=low_pass(params),
+    )
     with tempfile.TemporaryDirectory(prefix="twinloop-film-") as folder:
         path = Path(folder) / "turntable.mp4"
         write_film(path, views, TURN_RATE)
         return path.read_bytes()
 
 
-def _comparisons(tree: xr.DataTree, inputs: Inputs) -> list[Comparison]:
+def _comparisons(tree: xr.DataTree, inputs: Inputs, params: Params) -> list[Comparison]:
     gaussians = Gaussians.from_dataset(tree["gaussians"])
     views = _unseen(tree, inputs)
-    return [compare(gaussians, views, i, device=inputs.device) for i in range(len(views))]
+    shown = low_pass(params)
+    return [
+        compare(gaussians, views, i, device=inputs.device, low_pass=shown)
+        for i in range(len(views))
+    ]
 
 
 def _unseen(tree: xr.DataTree, inputs: Inputs) -> Views:

@@ -23,6 +23,7 @@ from twinloop.splat.encoding import flat_gaussians
 from twinloop.splat.extract import ExtractSettings
 from twinloop.splat.gaussians import Gaussians, on_surface
 from twinloop.splat.inferred import unseen_vertices
+from twinloop.splat.low_pass import LowPass
 from twinloop.splat.quality import score
 from twinloop.splat.refine import RefineSettings
 from twinloop.splat.scan_views import check_poses, usable
@@ -30,6 +31,7 @@ from twinloop.splat.scene import merge
 from twinloop.splat.shape import FoundShape, ShapeSettings, find_shape
 from twinloop.splat.stereo import StereoSettings
 from twinloop.splat.surface import vertex_normals
+from twinloop.splat.surfel_losses import SurfelSettings
 from twinloop.splat.surfel_mesh import SurfelMeshSettings, surfel_training
 from twinloop.splat.surroundings import fit_surroundings
 from twinloop.splat.texture import bake_texture
@@ -71,7 +73,7 @@ def run(inputs: Inputs, params: Params) -> dict[str, xr.Dataset]:
             vertices, faces, margin=params.distance_margin, cells=params.distance_cells
         ).to_dataset(),
         "gaussians": gaussians.to_dataset(),
-        "heldout": _heldout(gaussians, unseen.moved(T_world_object), index, inputs.device),
+        "heldout": _heldout(gaussians, unseen.moved(T_world_object), index, inputs, params),
     }
     if found.surfels is not None:
         result["surfels"] = transformed(found.surfels, T_object_world).to_dataset()
@@ -79,7 +81,9 @@ def run(inputs: Inputs, params: Params) -> dict[str, xr.Dataset]:
         around = fit_surroundings(
             views.moved(T_world_object),
             gaussians,
-            scene_settings(iterations=params.scene_iterations, seed=params.seed),
+            scene_settings(
+                iterations=params.scene_iterations, seed=params.seed, low_pass=low_pass(params)
+            ),
             table_height=params.table_height - float(T_world_object[2, 3]),
             device=inputs.device,
             checkpoint=states.of("scene"),
@@ -125,10 +129,18 @@ def shape_settings(params: Params) -> ShapeSettings:
                 refine_poses=params.refine_poses,
                 seed=params.seed,
             ),
+            losses=SurfelSettings(
+                normal_weight=params.normal_weight, distortion_weight=params.distortion_weight
+            ),
             extract=ExtractSettings(fusion=FusionSettings(cell=params.cell)),
         ),
         polish=params.polish,
     )
+
+
+def low_pass(params: Params) -> LowPass:
+    """The filter that Gaussians are trained, judged and shown with."""
+    return LowPass(params.antialiased, params.eps2d)
 
 
 def fit_gaussians(
@@ -156,6 +168,9 @@ def fit_gaussians(
         mask_weight=params.mask_weight,
         ssim_weight=params.ssim_weight,
         densify=params.densify,
+        opacity_weight=params.opacity_weight,
+        scale_weight=params.scale_weight,
+        low_pass=low_pass(params),
         exposure=params.exposure,
         refine_poses=params.refine_poses,
         seed=params.seed,
@@ -225,10 +240,14 @@ def _parts(vertices: Array, faces: NDArray[np.integer], params: Params) -> xr.Da
 
 
 def _heldout(
-    gaussians: Gaussians, unseen: Views, index: NDArray[np.integer], device: str
+    gaussians: Gaussians,
+    unseen: Views,
+    index: NDArray[np.integer],
+    inputs: Inputs,
+    params: Params,
 ) -> xr.Dataset:
     """Scores of the frames that nothing was fitted to."""
-    rows = score(gaussians, unseen, device)
+    rows = score(gaussians, unseen, inputs.device, low_pass=low_pass(params))
     return xr.Dataset(
         {
             "frame": ("view", np.array([index[r.index] for r in rows], np.int32)),

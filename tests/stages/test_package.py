@@ -16,7 +16,9 @@ from stages.package.params import Params
 from stages.package.run import run
 from twinloop.card import ObjectCard
 from twinloop.errors import ArtifactError
-from twinloop.splat.ply import read_ply
+from twinloop.splat.gaussians import Gaussians
+from twinloop.splat.ply import read_ply, read_splats
+from twinloop.splat.surfels import Surfels
 
 SIZE = np.array([0.1, 0.06, 0.08])
 
@@ -128,8 +130,27 @@ def test_the_twin_is_whole_and_other_tools_read_it(tmp_path):
     assert readme.startswith('---\nlicense: "CC-BY-4.0"')
     assert "| mass | 0.365 | 0.363 to 0.367 | kg | identified |" in readme
     report = (twin / "report.html").read_text()
+    assert not (twin / "splat/surfels.ply").exists()
+    assert "surfels.ply" not in readme
     assert "A &lt;tin&gt;" in report
     assert "secret" not in report  # the lab's metrics are no input
+
+
+def test_surfels_are_exported_too(tmp_path):
+    """In the 2DGS convention: read back as surfels with their values, their hash in the card."""
+    given = inputs(tmp_path)
+    group = given.artifacts["reconstruct"]["gaussians"].to_dataset().rename(gaussian="surfel")
+    group["scales"] = (("surfel", "uv"), np.full((20, 2), 0.003, np.float32))
+    given.artifacts["reconstruct"]["surfels"] = xr.DataTree(group)
+    run(given, Params(), tmp_path / "out")
+    twin = tmp_path / "out" / "twin"
+    splats = read_splats(twin / "splat/surfels.ply")
+    assert isinstance(splats, Surfels)
+    np.testing.assert_array_equal(splats.means, group["means"].values)
+    np.testing.assert_allclose(splats.scales, 0.003, rtol=1e-6)
+    assert isinstance(read_splats(twin / "splat/tin.ply"), Gaussians)
+    assert "splat/surfels.ply" in json.loads((twin / "twin.json").read_text())["hashes"]
+    assert "`splat/surfels.ply`" in (twin / "README.md").read_text()
 
 
 def test_equal_inputs_give_equal_bytes(tmp_path):

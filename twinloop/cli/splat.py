@@ -162,11 +162,18 @@ def render(
     layer: Annotated[str, typer.Option(help="rgb, alpha, depth or normal.")] = "rgb",
     white: Annotated[bool, typer.Option("--white", help="On white instead of black.")] = False,
     device: Annotated[str, typer.Option(help="cpu, or cuda for gsplat.")] = "cpu",
+    antialiased: Annotated[
+        bool, typer.Option("--antialiased", help="For Gaussians trained so (Mip-Splatting).")
+    ] = False,
+    eps2d: Annotated[
+        float, typer.Option(min=0, max=100, help="Low-pass filter of Gaussians, px^2.")
+    ] = 0.3,
 ) -> None:
     """Render a picture, or a turn around the splats as a film."""
     from twinloop.progress import track
     from twinloop.splat.cameras import turntable
     from twinloop.splat.imported import load_splats
+    from twinloop.splat.low_pass import LowPass
     from twinloop.splat.render import render as view_of
     from twinloop.splat.replay import write_film
     from twinloop.threads import torch_on_one_thread
@@ -195,6 +202,7 @@ def render(
             layers=wanted,  # type: ignore[arg-type]
             background=(level, level, level),
             device=device,
+            low_pass=LowPass(antialiased, eps2d),
         )
         return _as_colours(found, layer)
 

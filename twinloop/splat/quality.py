@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from twinloop.splat.gaussians import Gaussians
 from twinloop.splat.loss import ssim_map
+from twinloop.splat.low_pass import PLAIN, LowPass
 from twinloop.splat.lpips import Lpips
 from twinloop.splat.rasterize import camera_matrix, rasterization
 from twinloop.splat.surfels import Surfels
@@ -71,11 +72,12 @@ def drawn(
     height: int,
     T_camera_splats: NDArray[np.floating],
     device: str = "cpu",
+    low_pass: LowPass = PLAIN,
 ) -> tuple[Float32, Float32]:
     """Colour times coverage (height, width, 3) and coverage (height, width), as training draws.
 
     `intrinsics` are OpenCV's fx, fy, cx, cy (first pixel's centre at (0, 0)), px. Surfels are drawn
-    with the low-pass factor `FILTER`.
+    with the low-pass factor `FILTER`, Gaussians with `low_pass`, which is to be that of training.
     """
 
     def tensor(values: NDArray[np.floating]) -> torch.Tensor:
@@ -105,12 +107,17 @@ def drawn(
                 arguments |= {"filter_inv_square": FILTER, "surface_normals": False}
             image, alpha = rasterization_2dgs(**arguments)[:2]
         else:
-            image, alpha, _ = rasterization(**arguments)
+            image, alpha, _ = rasterization(**arguments, **low_pass.keywords)
     return image[0].cpu().numpy(), alpha[0, ..., 0].cpu().numpy()
 
 
 def compare(
-    splats: Gaussians | Surfels, views: Views, index: int, margin: int = 8, device: str = "cpu"
+    splats: Gaussians | Surfels,
+    views: Views,
+    index: int,
+    margin: int = 8,
+    device: str = "cpu",
+    low_pass: LowPass = PLAIN,
 ) -> Comparison:
     """Judge picture `index` of `views` (poses in the set's frame).
 
@@ -123,7 +130,8 @@ def compare(
     height, width = views.mask.shape[1:]
     x0, y0, x1, y1 = views.box(index, margin) or (0, 0, width, height)
     k = views.intrinsics[index] - [0, 0, x0, y0]
-    image, alpha = drawn(splats, k, x1 - x0, y1 - y0, views.T_camera_world[index], device)
+    T = views.T_camera_world[index]
+    image, alpha = drawn(splats, k, x1 - x0, y1 - y0, T, device, low_pass)
     mask = views.mask[index, y0:y1, x0:x1]
     distance = signed_distance(mask)
     picture = views.image[index, y0:y1, x0:x1].astype(np.float32) / np.float32(255)
@@ -145,6 +153,7 @@ def over_white(
     index: int,
     device: str = "cpu",
     masked: bool = True,
+    low_pass: LowPass = PLAIN,
 ) -> tuple[Float32, Float32]:
     """The whole picture and its render (h, w, 3) 0..1, both over white outside the mask.
 
@@ -152,7 +161,7 @@ def over_white(
     """
     height, width = views.mask.shape[1:]
     T = views.T_camera_world[index]
-    image, alpha = drawn(splats, views.intrinsics[index], width, height, T, device)
+    image, alpha = drawn(splats, views.intrinsics[index], width, height, T, device, low_pass)
     picture = views.image[index].astype(np.float32) / np.float32(255)
     if not masked:
         return picture, image.clip(0, 1)
@@ -176,14 +185,15 @@ def score(
     views: Views,
     device: str = "cpu",
     lpips: Lpips | None = None,
+    low_pass: LowPass = PLAIN,
 ) -> list[ViewScore]:
     """A row of scores for each picture (poses in the set's frame); empty masks are left out."""
     rows = []
     for i in range(len(views)):
         if views.box(i, 0) is None:
             continue
-        judged = compare(splats, views, i, device=device)
-        truth, shown = over_white(splats, views, i, device)
+        judged = compare(splats, views, i, device=device, low_pass=low_pass)
+        truth, shown = over_white(splats, views, i, device, low_pass=low_pass)
         pair = torch.from_numpy(shown), torch.from_numpy(np.asarray(truth, np.float32))
         rows.append(
             ViewScore(

@@ -15,6 +15,7 @@ from twinloop.errors import InputError
 from twinloop.geometry import quaternion, se3
 from twinloop.splat.cameras import Camera
 from twinloop.splat.gaussians import Gaussians
+from twinloop.splat.low_pass import PLAIN, LowPass
 from twinloop.splat.raster_checks import check_device
 from twinloop.splat.rasterize import camera_matrix, rasterization
 from twinloop.splat.scene import Splats, SplatScene
@@ -60,6 +61,7 @@ def render(
     depth: Literal["expected", "median"] | None = ...,
     background: tuple[float, float, float] = ...,
     device: str = ...,
+    low_pass: LowPass = ...,
 ) -> RenderedView: ...
 @overload
 def render(
@@ -70,6 +72,7 @@ def render(
     depth: Literal["expected", "median"] | None = ...,
     background: tuple[float, float, float] = ...,
     device: str = ...,
+    low_pass: LowPass = ...,
 ) -> list[RenderedView]: ...
 def render(
     scene: SplatScene | Splats,
@@ -79,6 +82,7 @@ def render(
     depth: Literal["expected", "median"] | None = None,
     background: tuple[float, float, float] = (0.0, 0.0, 0.0),
     device: str = "cpu",
+    low_pass: LowPass = PLAIN,
 ) -> RenderedView | list[RenderedView]:
     """Render a scene from one camera, or from each of several (which need not be alike).
 
@@ -91,6 +95,7 @@ def render(
             what shines through from behind does not shift. By default the best there is.
         background: Colour behind everything, 0..1.
         device: "cpu", or a CUDA device such as "cuda:0" (through gsplat).
+        low_pass: Of Gaussians: that which they were trained with.
 
     A surfel's normal is its own, a Gaussian's its shortest axis; a pixel's is their mean. Depth is
     that of the centres for Gaussians (on slopes off by up to a splat's size) and for surfels on
@@ -114,7 +119,7 @@ def render(
             "depth='expected', or render the surfels"
         )
     check_device("render", device)
-    drawing = _Drawing(scene, frozenset(layers), depth == "median", background, device)
+    drawing = _Drawing(scene, frozenset(layers), depth == "median", background, device, low_pass)
     if isinstance(cameras, Camera):
         return drawing.view(cameras)
     return [drawing.view(camera) for camera in cameras]
@@ -130,8 +135,10 @@ class _Drawing:
         median: bool,
         background: tuple[float, float, float],
         device: str,
+        low_pass: LowPass,
     ) -> None:
         splats = scene.splats
+        self.low_pass = low_pass.keywords
         self.layers, self.median, self.device = layers, median, device
         self.background = np.asarray(background, np.float32)
         self.degree, self.flat = splats.degree, isinstance(splats, Surfels)
@@ -195,7 +202,7 @@ class _Drawing:
     ) -> tuple[Float32, Float32, Float32 | None, Float32 | None]:
         if not self.flat:
             image, alpha, _ = rasterization(
-                *self.shape, colors, *where, sh_degree=degree, render_mode=mode
+                *self.shape, colors, *where, sh_degree=degree, render_mode=mode, **self.low_pass
             )
             return image[0].cpu().numpy(), alpha[0, ..., 0].cpu().numpy(), None, None
         from twinloop.splat.rasterize_2dgs import rasterization_2dgs

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from twinloop.errors import ParamsError
+from twinloop.splat.low_pass import PLAIN, LowPass
 
 Densify = Literal["split", "default", "mcmc"]
 Background = Literal["random", "black", "white"]
@@ -63,6 +64,8 @@ class TrainSettings:
     """Fit a small rigid motion to each camera."""
     step_poses: float = 5e-4
     """Adam step of the poses, rad, and in distances to the object."""
+    low_pass: LowPass = PLAIN
+    """Gaussians only: the rasteriser's filter; the result is to be drawn with the same."""
     filter_last: float = 32.0
     """Surfels only: what the low-pass factor of the rasteriser grows to from 1, over
     `filter_until` of the training. gsplat's 2 blurs by 0.7 px and sinks surfels into the object."""

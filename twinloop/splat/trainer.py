@@ -172,6 +172,8 @@ class Trainer(Generic[Splats]):
         if self.model.flat:
             grown = min(1.0, progress / s.filter_until) if s.filter_until > 0 else 1.0
             keywords |= device_keywords(self.device, s.filter_last**grown)
+        else:
+            keywords |= s.low_pass.keywords
         if self.objective is not None:
             keywords |= self.objective.keywords(self.iteration, progress)
         return keywords
