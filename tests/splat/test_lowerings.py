@@ -18,7 +18,9 @@ import pytest
 from twinloop.splat.native import (
     adam,
     gaussians,
+    harmonics,
     loss,
+    projection,
     simd,
     surfel_adjoint,
     surfel_normals,
@@ -109,14 +111,16 @@ def test_sse2_and_avx2_give_what_this_processor_gives(tmp_path: Path) -> None:
         loss.SOURCE,
         adam.SOURCE,
         simd.SOURCE + gaussians.SOURCE,
+        simd.SOURCE + harmonics.SOURCE + projection.SOURCE,
         simd.SOURCE
+        + harmonics.SOURCE
         + surfels.SOURCE
         + surfel_projection.SOURCE
         + surfel_adjoint.SOURCE
         + surfel_normals.SOURCE
         + surfel_steps.SOURCE,
     ],
-    ids=["loss", "adam", "gaussians", "surfels"],
+    ids=["loss", "adam", "gaussians", "projection", "surfels"],
 )
 def test_text_compiles_for_neon(tmp_path: Path, text: str) -> None:
     """Clang takes the text for 64-bit ARM: no x86 intrinsic, no type of another size.

@@ -112,14 +112,16 @@ class _Rasterize(torch.autograd.Function):
     ) -> tuple[Tensor | None, ...]:
         means, quats, scales, opacities, colors, viewmats = ctx.saved_tensors
         inputs = (means, quats, scales, opacities, colors)
-        gradients = [torch.zeros_like(t) for t in inputs]
+        gradients = [torch.empty_like(t) for t in inputs]
         cameras = torch.zeros_like(viewmats) if ctx.needs_input_grad[5] else None
-        means2d = torch.zeros(len(viewmats), len(means), 2)
+        means2d = torch.empty(len(viewmats), len(means), 2)
         for c, view in enumerate(ctx.views):
             means2d[c] = view.backward(
                 image_gradient[c].contiguous(),
                 alpha_gradient[c].contiguous(),
                 [*gradients[:4], gradients[4][c % len(colors)]],
                 None if cameras is None else cameras[c],
+                first=c == 0,
+                first_colors=c < len(colors),
             )
         return (*gradients, cameras, means2d, None)

@@ -1,7 +1,7 @@
 """One camera's pass of the CPU rasteriser of 3D Gaussians, forward and backward.
 
-Steps: project and shade (Warp, by ranges of Gaussians), sort by depth, pack and bin (native, one
-thread), composite (native, by tiles); back through the same, the rows of gradient sums gathered per
+Steps, all native: project and shade (by ranges of Gaussians), sort by depth, pack and bin (one
+thread), composite (by tiles); back through the same, the rows of gradient sums gathered per
 Gaussian. No result depends on how ranges and tiles are split over threads.
 """
 
@@ -19,6 +19,8 @@ from torch import Tensor
 from twinloop.errors import InputError
 from twinloop.splat import kernels, kernels_project
 from twinloop.splat.native.gaussians import CHANNELS, FIELDS, GEOMETRY, RECORD, SUMS
+from twinloop.splat.native.projection import CAMERA, CHUNK, LENS
+from twinloop.splat.native.projection import FIELDS as SCENE
 from twinloop.splat.native.simd import TILE
 from twinloop.threads import each, worker_count
 
@@ -43,12 +45,13 @@ class Settings:
     depth: bool
 
 
-def _wrap(tensor: Tensor, dtype: Any = wp.float32) -> Any:
-    width = {wp.vec3: 1, wp.vec4: 1, kernels_project.vec6: 1, wp.mat33: 2}.get(dtype, 0)
-    shape = tuple(tensor.shape[: tensor.ndim - width]) if width else (tensor.numel(),)
-    if not tensor.is_contiguous():
-        raise ValueError("only contiguous tensors share their memory with Warp")
-    return wp.array(ptr=tensor.data_ptr(), dtype=dtype, shape=shape, device="cpu", copy=False)
+def _addresses(fields: tuple[str, ...], values: dict[str, int | Tensor | None]) -> array[int]:
+    """A struct of the native code: numbers and addresses of tensors, zero where there is none."""
+    for name, value in values.items():
+        if isinstance(value, Tensor) and not value.is_contiguous():
+            raise ValueError(f"{name} must be contiguous for the native code")
+    known = {k: v.data_ptr() if isinstance(v, Tensor) else v for k, v in values.items()}
+    return array("q", [known.get(name) or 0 for name in fields])
 
 
 class View:
@@ -71,24 +74,22 @@ class View:
         self.viewmat = viewmat.detach().double()
         rotation, translation = self.viewmat[:3, :3], self.viewmat[:3, 3]
         self.eye = -torch.linalg.solve(rotation, translation)
-        self.chunks = max(1, -(-self.n // kernels_project.CHUNK))
-        self.rotations = rotation.float().expand(self.chunks, 3, 3).contiguous()
-        self.translations = translation.float().expand(self.chunks, 3).contiguous()
-        self.eyes = self.eye.float().expand(self.chunks, 3).contiguous()
+        self.chunks = max(1, -(-self.n // CHUNK))
         k = settings.Ks[camera].tolist()
-        self.lens = [
-            wp.vec4(k[0][0], k[1][1], k[0][2], k[1][2]),
-            wp.vec2(float(settings.width), float(settings.height)),
-            settings.near,
-            settings.far,
-            settings.eps2d,
-            int(settings.antialiased),
+        numbers = [
+            *(x for row in rotation.tolist() for x in row),
+            *translation.tolist(),
+            *self.eye.tolist(),
+            *(k[0][0], k[1][1], k[0][2], k[1][2]),
+            *(settings.width, settings.height, settings.near, settings.far, settings.eps2d),
         ]
+        assert len(numbers) == len(LENS)
+        self.lens = torch.tensor(numbers, dtype=torch.float32)
 
     def _ranges(self, work: Callable[[int, int], None]) -> None:
         """Call with parts (first, count) of the Gaussians, whole chunks, side by side."""
         parts = min(worker_count(), self.chunks)
-        size = -(-self.chunks // parts) * kernels_project.CHUNK
+        size = -(-self.chunks // parts) * CHUNK
 
         def part(i: int) -> None:
             first = i * size
@@ -97,40 +98,25 @@ class View:
 
         each(part, parts)
 
-    def _project_arguments(
-        self, tensors: list[Tensor], cameras: list[Tensor] | None, outputs: list[Tensor]
-    ) -> list[Any]:
-        means, quats, scales, opacities = tensors
-        moved: list[Any] = [None, None]
-        if cameras is not None:
-            moved = [_wrap(cameras[0], wp.mat33), _wrap(cameras[1], wp.vec3)]
-        return [
-            _wrap(means, wp.vec3),
-            _wrap(quats, wp.vec4),
-            _wrap(scales, wp.vec3),
-            _wrap(opacities),
-            *moved,
-            *self.lens,
-            _wrap(outputs[0], kernels_project.vec6),
-            _wrap(outputs[1]),
-        ]
-
-    def _shade_arguments(
-        self,
-        means: Tensor,
-        eyes: Tensor | None,
-        coefficients: Tensor,
-        depths: Tensor,
-        features: Tensor,
-    ) -> list[Any]:
-        return [
-            self.settings.bases,
-            _wrap(means, wp.vec3),
-            None if eyes is None else _wrap(eyes, wp.vec3),
-            _wrap(coefficients, wp.vec3),
-            _wrap(depths),
-            _wrap(features, wp.vec4),
-        ]
+    def _scene(self, **more: int | Tensor | None) -> array[int]:
+        """The native code's `Scene` of this view."""
+        s = self.settings
+        names = ("means", "quats", "scales", "opacities", "colors")
+        return _addresses(
+            SCENE,
+            {
+                "count": self.n,
+                "antialiased": int(s.antialiased),
+                "bases": (s.bases or 0) if s.color else 0,
+                "coefficients": self.inputs[4].shape[1],
+                "lens": self.lens,
+                **dict(zip(names, self.inputs, strict=True)),
+                "geometry": self.geometry,
+                "depths": self.depths,
+                "features": self.features,
+                **more,
+            },
+        )
 
     def forward(self) -> tuple[Tensor, Tensor]:
         """Image (height, width, x) and final transmittance (height, width)."""
@@ -138,22 +124,11 @@ class View:
         self.geometry, self.depths = torch.empty(n, GEOMETRY), torch.empty(n)
         shaded = s.color and s.bases is not None
         self.features = torch.empty(n, 4) if shaded else torch.empty(0)
-        # Kept for the backward pass: wrapping an array for Warp takes 4 us, and there are many.
-        self.project = project = self._project_arguments(
-            self.inputs[:4], [self.rotations, self.translations], [self.geometry, self.depths]
-        )
-        self.shade = shade = (
-            self._shade_arguments(
-                self.inputs[0], self.eyes, self.inputs[4], self.depths, self.features
-            )
-            if shaded
-            else []
-        )
+        scene = self._scene()
 
         def work(first: int, count: int) -> None:
-            wp.launch(kernels_project.project, dim=count, inputs=[first, *project], device="cpu")
-            if shade:
-                wp.launch(kernels_project.shade, dim=count, inputs=[first, *shade], device="cpu")
+            inputs = [scene.buffer_info()[0], first, first + count]
+            wp.launch(kernels_project.project, dim=1, inputs=inputs, device="cpu")
 
         self._ranges(work)
         if shaded:
@@ -173,7 +148,7 @@ class View:
     def _table(self, first: int = 0, **more: Tensor) -> array[int]:
         """The native code's `View` of this one, for the channels from `first` on."""
         s = self.settings
-        numbers = {
+        numbers: dict[str, int | Tensor | None] = {
             "count": self.n,
             "width": s.width,
             "height": s.height,
@@ -184,12 +159,8 @@ class View:
             "capacity": len(self.list),
         }
         for name in FIELDS[FIELDS.index("geometry") :]:
-            tensor = more[name] if name in more else getattr(self, name, None)
-            if tensor is not None:
-                if not tensor.is_contiguous():
-                    raise ValueError(f"{name} must be contiguous for the native code")
-                numbers[name] = tensor.data_ptr()
-        return array("q", [numbers.get(name, 0) for name in FIELDS])
+            numbers[name] = more[name] if name in more else getattr(self, name, None)
+        return _addresses(FIELDS, numbers)
 
     def _sort(self) -> None:
         """Depth order, packed records and the lists of the tiles."""
@@ -280,64 +251,48 @@ class View:
         alpha_gradient: Tensor,
         gradients: list[Tensor],
         camera_gradient: Tensor | None,
+        first: bool,
+        first_colors: bool,
     ) -> Tensor:
-        """Add to the gradients of the inputs; return that of the image positions (n, 2)."""
-        geometry, features = self.composite_backward(image_gradient, alpha_gradient)
-        means2d = geometry[:, :2].clone()  # Warp's adjoint clears what it has used
-        self._project_backward(geometry, features, gradients, camera_gradient)
-        return means2d
+        """Add to the gradients of the inputs, or set them, and of colours, where they are `first`.
 
-    def _project_backward(
-        self,
-        geometry: Tensor,
-        features: Tensor,
-        gradients: list[Tensor],
-        camera_gradient: Tensor | None,
-    ) -> None:
+        Returns:
+            Gradient of the image positions (n, 2), px^-1.
+        """
         s = self.settings
-        depths = torch.zeros(self.n)
-        adjoint_shade: list[Any] = []
-        cameras = eyes = None
-        if camera_gradient is not None:
-            cameras = [torch.zeros_like(self.rotations), torch.zeros_like(self.translations)]
-            eyes = torch.zeros_like(self.eyes)
-        if self.shade:
-            adjoint_shade = self._shade_arguments(
-                gradients[0], eyes, gradients[4], depths, features
-            )
-        else:
-            if s.color:
-                gradients[4] += features[:, : gradients[4].shape[1]]
-            if s.depth:
-                depths.copy_(features[:, -1])
-        adjoint_project = self._project_arguments(gradients[:4], cameras, [geometry, depths])
+        geometry, features = self.composite_backward(image_gradient, alpha_gradient)
+        names = ("v_means", "v_quats", "v_scales", "v_opacities", "v_colors")
+        shaded = s.color and s.bases is not None
+        cameras = None if camera_gradient is None else torch.empty(self.chunks, CAMERA)
+        depths = features[:, -1].contiguous() if s.depth and not shaded else None
+        scene = self._scene(
+            first=int(first),
+            first_colors=int(first_colors),
+            rank=self.rank,
+            v_geometry=geometry,
+            v_depths=depths,
+            v_features=features,
+            v_camera=cameras,
+            **dict(zip(names, gradients, strict=True)),
+        )
 
-        def work(first: int, count: int) -> None:
-            for kernel, values, adjoint, outputs in (
-                (kernels_project.shade, self.shade, adjoint_shade, 1),
-                (kernels_project.project, self.project, adjoint_project, 2),
-            ):
-                if not values:
-                    continue
-                wp.launch(
-                    kernel,
-                    dim=count,
-                    inputs=[first, *values[:-outputs]],
-                    outputs=values[-outputs:],
-                    adj_inputs=[first, *adjoint[:-outputs]],
-                    adj_outputs=adjoint[-outputs:],
-                    adjoint=True,
-                    device="cpu",
-                )
+        def work(start: int, count: int) -> None:
+            inputs = [scene.buffer_info()[0], start, start + count]
+            wp.launch(kernels_project.project_adjoint, dim=1, inputs=inputs, device="cpu")
 
         self._ranges(work)
-        if camera_gradient is not None and cameras is not None and eyes is not None:
-            self._camera_backward(cameras[0], cameras[1], eyes, camera_gradient)
+        if s.color and not shaded:
+            plain = features[:, : gradients[4].shape[1]]
+            gradients[4].copy_(plain if first_colors else gradients[4] + plain)
+        elif not s.color and first_colors:
+            gradients[4].zero_()
+        if cameras is not None and camera_gradient is not None:
+            self._camera_backward(cameras.double().sum(dim=0), camera_gradient)
+        return geometry[:, :2]
 
-    def _camera_backward(
-        self, rotations: Tensor, translations: Tensor, eyes: Tensor, gradient: Tensor
-    ) -> None:
-        """Sum over the copies of the camera; the eye is -R^-1 t."""
-        pulled = torch.linalg.solve(self.viewmat[:3, :3].T, eyes.double().sum(dim=0))
-        gradient[:3, :3] += (rotations.double().sum(0) - torch.outer(pulled, self.eye)).float()
-        gradient[:3, 3] += (translations.double().sum(0) - pulled).float()
+    def _camera_backward(self, values: Tensor, gradient: Tensor) -> None:
+        """Gradient of the view matrix by those of rotation, translation and eye, -R^-1 t."""
+        pulled = torch.linalg.solve(self.viewmat[:3, :3].T, values[12:])
+        rotation = values[:9].reshape(3, 3) - torch.outer(pulled, self.eye)
+        gradient[:3, :3] += rotation.float()
+        gradient[:3, 3] += (values[9:12] - pulled).float()

@@ -4,6 +4,7 @@
 import warp as wp
 
 from twinloop.splat.native import (
+    harmonics,
     simd,
     surfel_adjoint,
     surfel_normals,
@@ -18,6 +19,7 @@ wp.set_module_options(
     {
         "extra_build_options": wp.ModuleBuildOptions(
             extra_cpu_preamble=simd.SOURCE
+            + harmonics.SOURCE
             + surfels.SOURCE
             + surfel_projection.SOURCE
             + surfel_adjoint.SOURCE

@@ -157,8 +157,7 @@ TL_INLINE void forward_tile(int tile, int width, int height, int stride, int cou
   }
   const unsigned shown = blocks_in_image(tx, ty, width, height);
   unsigned live = shown;
-  const F px = lane_x() + ((float)(tx * kTile) + 0.5f);
-  const F py = lane_y() + ((float)(ty * kTile) + 0.5f);
+  const Centres pixel(tx, ty);
   const Exp2 exp2;
   const int end = start[tile + 1];
   int i = start[tile];
@@ -171,11 +170,11 @@ TL_INLINE void forward_tile(int tile, int width, int height, int stride, int cou
       masks[j - from] = blocks(records[list[j]].outline, tx, ty) & live;
     for (; i < to; i++) {
       const Gaussian& g = records[list[i]];
-      const F dx = px - g.outline.x, dy = py - g.outline.y;
       unsigned mask = 0;
       for (unsigned todo = masks[i - from]; todo; todo &= todo - 1) {
         const int k = __builtin_ctz(todo);
-        const Step s = step(exp2, g, dx + block_x(k), dy + block_y(k), T[k]);
+        const F dx = pixel.x[k & 3] - g.outline.x, dy = pixel.y[k >> 2] - g.outline.y;
+        const Step s = step(exp2, g, dx, dy, T[k]);
         for (int c = 0; c < C; c++) colour[k][c] += s.weight * g.feature[c];
         T[k] = s.next;
         mask |= (unsigned)any(s.seen) << k;
@@ -196,7 +195,7 @@ TL_INLINE void forward_tile(int tile, int width, int height, int stride, int cou
   }
 }
 
-// Writes, per entry of the list that counts, in its row: sums over the tile's pixels of v, v u,
+// Writes, per entry of the list, in its row: sums over the tile's pixels of v, v u,
 // v dy, v u^2, v u dy, v dy^2 with v = alpha dL/dalpha, and the gradient of the features.
 // `alpha_gradient` may be null.
 template <int C>
@@ -223,24 +222,25 @@ TL_INLINE void backward_tile(int tile, int width, int height, int stride, int co
     for (int c = 0; c < C; c++) back += shown[c] * v[k][c];
     behind[k] = back;
   }
-  const F px = lane_x() + ((float)(tx * kTile) + 0.5f);
-  const F py = lane_y() + ((float)(ty * kTile) + 0.5f);
-  F columns[4], rows[kBands];
-  for (int j = 0; j < 4; j++) columns[j] = px + block_x(j);
-  for (int j = 0; j < kBands; j++) rows[j] = py + block_y(4 * j);
+  const Centres pixel(tx, ty);
   const Exp2 exp2;
   const int end = start[tile + 1];
   fetch(records, list, start[tile], end);
   for (int i = start[tile]; i < end; i++) {
     if ((i - start[tile]) % kBatch == 0) fetch(records, list, i + kBatch, end);
+    float* out = gradient + (long)row[i] * 12;
     const unsigned hit = used[i];
-    if (!hit) continue;
+    if (!hit) {
+      store(out, F8{});
+      store(out + 8, F4{});
+      continue;
+    }
     const Gaussian& g = records[list[i]];
     // First what each block's pixels want, then the sums: those stay in registers.
     F weight[kBlocks], slope[kBlocks];
     for (unsigned todo = hit; todo; todo &= todo - 1) {
       const int k = __builtin_ctz(todo);
-      const F dx = columns[k & 3] - g.outline.x, dy = rows[k >> 2] - g.outline.y;
+      const F dx = pixel.x[k & 3] - g.outline.x, dy = pixel.y[k >> 2] - g.outline.y;
       const Step s = step(exp2, g, dx, dy, T[k]);
       F d = {};
       for (int c = 0; c < C; c++) d += v[k][c] * g.feature[c];
@@ -255,7 +255,7 @@ TL_INLINE void backward_tile(int tile, int width, int height, int stride, int co
     F s0 = {}, su = {}, sy = {}, suu = {}, suy = {}, syy = {}, sf[4] = {};
     for (unsigned todo = hit; todo; todo &= todo - 1) {
       const int k = __builtin_ctz(todo);
-      const F dx = columns[k & 3] - g.outline.x, dy = rows[k >> 2] - g.outline.y;
+      const F dx = pixel.x[k & 3] - g.outline.x, dy = pixel.y[k >> 2] - g.outline.y;
       const F u = dx + g.s * dy, va = slope[k], vu = va * u, vy = va * dy;
       for (int c = 0; c < C; c++) sf[c] += v[k][c] * weight[k];
       s0 += va;
@@ -265,7 +265,6 @@ TL_INLINE void backward_tile(int tile, int width, int height, int stride, int co
       suy += vu * dy;
       syy += vy * dy;
     }
-    float* out = gradient + (long)row[i] * 12;
     store(out, sums(s0, su, sy, suu, suy, syy, sf[0], sf[1]));
     store(out + 8, sums(sf[2], sf[3], F{}, F{}));
   }
@@ -274,15 +273,14 @@ TL_INLINE void backward_tile(int tile, int width, int height, int stride, int co
 // Gradient of the geometry and features of Gaussians [from, to): adds to geometry_gradient (x, y,
 // conic p, s, q, opacity), sets feature_gradient.
 TL_INLINE void gather(int from, int to, const float* geometry, const int* rank, const int* begin,
-                      const int* place, const unsigned* used, const float* gradient, int stride,
-                      int first, int count, float* geometry_gradient, float* feature_gradient) {
+                      const float* gradient, int stride, int first, int count,
+                      float* geometry_gradient, float* feature_gradient) {
   for (int i = from; i < to; i++) {
     F8 low = {};
     F4 high = {};
     const int n = rank[i];
     if (n >= 0)
       for (int e = begin[n]; e < begin[n + 1]; e++) {
-        if (!used[place[e]]) continue;
         F8 a;
         F4 b;
         __builtin_memcpy(&a, gradient + (long)e * 12, sizeof a);
@@ -350,7 +348,7 @@ TL_INLINE void backward_tile(const View& v, int tile) {
                    v.first == 0 ? v.alpha_gradient : (const float*)0, v.rows);
 }
 TL_INLINE void gather(const View& v, int from, int to) {
-  gather(from, to, v.geometry, v.rank, v.begin, v.place, v.used, v.rows, v.stride, v.first, v.part,
+  gather(from, to, v.geometry, v.rank, v.begin, v.rows, v.stride, v.first, v.part,
          v.geometry_gradient, v.feature_gradient);
 }
 

@@ -68,6 +68,14 @@ static const float kBlockRow[32] = {0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3,
                                     4, 4, 4, 4, 5, 5, 5, 5, 6, 6, 6, 6, 7, 7, 7, 7};
 TL_INLINE float block_x(int k) { return kBlockX[k]; }
 TL_INLINE float block_y(int k) { return kBlockHeight * kBlockRow[k]; }
+struct Centres {  // of a tile's pixels: those of block k are x[k & 3] and y[k >> 2]
+  F x[4], y[kBands];
+  TL_INLINE_MEMBER Centres(int tile_x, int tile_y) {
+    for (int j = 0; j < 4; j++) x[j] = lane_x() + ((float)(tile_x * kTile) + 0.5f) + block_x(j);
+    for (int j = 0; j < kBands; j++)
+      y[j] = lane_y() + ((float)(tile_y * kTile) + 0.5f) + block_y(4 * j);
+  }
+};
 
 TL_INLINE float sum(F v) {
   const F8 a = fold(v);
@@ -98,9 +106,9 @@ TL_INLINE F8 sums(F a, F b, F c, F d, F e, F f, F g, F h) {
 TL_INLINE void store(float* to, F8 v) { __builtin_memcpy(to, &v, sizeof v); }
 TL_INLINE void store(float* to, F4 v) { __builtin_memcpy(to, &v, sizeof v); }
 
-// 2^t for t <= 0, as `exp2_minus`, its constants kept on the stack: without that each use loads and
-// broadcasts them anew, a quarter of the instructions of a block. The empty assembler text hides
-// their values from the compiler.
+// 2^t for t <= 0 (2^-125 below -125): minimax polynomial on [-1/2, 1/2], relative error 1e-7. Its
+// constants are kept on the stack: without that each use loads and broadcasts them anew, a quarter
+// of the instructions of a block. The empty assembler text hides their values from the compiler.
 struct Exp2 {
   F low, magic, c1, c2, c3, c4, c5, one;
   TL_INLINE_MEMBER Exp2() {
@@ -124,32 +132,11 @@ struct Exp2 {
   }
 };
 
-// 2^t for t <= 0 (2^-125 below -125): minimax polynomial on [-1/2, 1/2], relative error 1e-7.
-TL_INLINE F exp2_minus(F t) {
-  t = greatest(t, all(-125.0f));
-  const I k = __builtin_convertvector(t - 0.5f, I);
-  const F f = t - __builtin_convertvector(k, F);
-  F p = f * 1.32647272e-3f + 9.67151281e-3f;
-  p = p * f + 5.55073374e-2f;
-  p = p * f + 2.40222421e-1f;
-  p = p * f + 6.93146978e-1f;
-  p = p * f + 1.0f;
-  return (F)((I)p + (k << 23));
-}
-
 // Ellipse in the image, px: centre, half its height, and x = slope dy +- sqrt(reach - shrink dy^2)
 // at dy below the centre; tip is the dy of the rightmost point. A negative half height is nothing.
 struct Outline {
   float x, y, half_height, slope, reach, shrink, tip;
 };
-// Outline of a dx^2 + 2 b dx dy + c dy^2 <= level (px^-2); empty when that is no ellipse.
-TL_INLINE Outline outline_of(float x, float y, float a, float b, float c, float level) {
-  const float det = a * c - b * b;
-  if (!(det > 0.0f) || !(a > 0.0f) || !(level > 0.0f)) return Outline{x, y, -1.0f, 0, 0, 0, 0};
-  return Outline{x, y, __builtin_sqrtf(level * a / det), -b / a, level / a, det / (a * a),
-                 -b / c * __builtin_sqrtf(level * c / det)};
-}
-
 // What an ellipse covers of each band of a tile: columns relative to the first pixel's centre.
 struct Spans {
   R left, right;

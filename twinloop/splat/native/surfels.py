@@ -173,15 +173,11 @@ static void forward_tile(int tile, const Pixels& out, const int* start, const in
   constexpr int kColours = kCount > 0 ? kCount : 1;
   const int across = (out.width + kTile - 1) / kTile, tx = tile % across, ty = tile / across;
   F T[kBlocks], sum_of[kBlocks][kColours], depth[kBlocks], distortion[kBlocks], median[kBlocks];
-  const F px = lane_x() + ((float)(tx * kTile) + 0.5f);
-  const F py = lane_y() + ((float)(ty * kTile) + 0.5f);
+  const Centres pixel(tx, ty);
   const float crossing = crossed ? 1.0f : 0.0f;
   const Exp2 exp2;
-  F columns[4], rows[kBands];
-  for (int j = 0; j < 4; j++) columns[j] = px + block_x(j);
-  for (int j = 0; j < kBands; j++) rows[j] = py + block_y(4 * j);
   for (int k = 0; k < kBlocks; k++) {
-    const I shown = (px + block_x(k) < (float)out.width) & (py + block_y(k) < (float)out.height);
+    const I shown = (pixel.x[k & 3] < (float)out.width) & (pixel.y[k >> 2] < (float)out.height);
     T[k] = shown ? all(1.0f) : all(-1.0f);
     depth[k] = distortion[k] = median[k] = F{};
     for (int c = 0; c < kCount; c++) sum_of[k][c] = F{};
@@ -201,7 +197,7 @@ static void forward_tile(int tile, const Pixels& out, const int* start, const in
       const float* feature = features + (long)list[i] * stride;
       for (unsigned todo = masks[i - from]; todo; todo &= todo - 1) {
         const int k = __builtin_ctz(todo);
-        const F dx = columns[k & 3] - s.x, dy = rows[k >> 2] - s.y;
+        const F dx = pixel.x[k & 3] - s.x, dy = pixel.y[k >> 2] - s.y;
         F t = T[k];
         const Hit h = evaluate(exp2, s, dx, dy, t, near, crossing);
         const F w = h.use ? h.weight : F{};
@@ -255,16 +251,11 @@ static void backward_tile(int tile, const Pixels& image, const Pixels& back, con
   const int across = (image.width + kTile - 1) / kTile, tx = tile % across, ty = tile / across;
   F T[kBlocks], behind[kBlocks], v[kBlocks][kCount], v_depth[kBlocks], v_distortion[kBlocks];
   F v_median[kBlocks], last[kBlocks], total[kBlocks], total_depth[kBlocks], before[kBlocks];
-  const F px = lane_x() + ((float)(tx * kTile) + 0.5f);
-  const F py = lane_y() + ((float)(ty * kTile) + 0.5f);
+  const Centres pixel(tx, ty);
   const float crossing = crossed ? 1.0f : 0.0f;
   const Exp2 exp2;
-  F columns[4], rows[kBands];
-  for (int j = 0; j < 4; j++) columns[j] = px + block_x(j);
-  for (int j = 0; j < kBands; j++) rows[j] = py + block_y(4 * j);
   for (int k = 0; k < kBlocks; k++) {
-    const I shown =
-        (px + block_x(k) < (float)image.width) & (py + block_y(k) < (float)image.height);
+    const I shown = (pixel.x[k & 3] < (float)image.width) & (pixel.y[k >> 2] < (float)image.height);
     T[k] = shown ? all(1.0f) : all(-1.0f);
     behind[k] = v_depth[k] = v_distortion[k] = v_median[k] = before[k] = F{};
     last[k] = total[k] = total_depth[k] = F{};
@@ -319,19 +310,17 @@ static void backward_tile(int tile, const Pixels& image, const Pixels& back, con
   fetch(surfels, list, start[tile], end);
   for (int i = start[tile]; i < end; i++) {
     if ((i - start[tile]) % kBatch == 0) fetch(surfels, list, i + kBatch, end);
-    unsigned todo = used[i];
-    if (!todo) continue;
+    const unsigned hit = used[i];
+    if (!hit) continue;
     float* out = gradient + (long)i * kGradient;
     const Surfel& s = surfels[list[i]];
     const float* feature = features + (long)list[i] * stride;
     // First what each block's pixels want, then the sums: those stay in registers.
     F weight[kBlocks], slope[kBlocks][4];
-    unsigned char touched[kBlocks];
-    int hits = 0;
     F sigma = {}, mean = {};
-    for (; todo; todo &= todo - 1) {
+    for (unsigned todo = hit; todo; todo &= todo - 1) {
       const int k = __builtin_ctz(todo);
-      const F dx = columns[k & 3] - s.x, dy = rows[k >> 2] - s.y;
+      const F dx = pixel.x[k & 3] - s.x, dy = pixel.y[k >> 2] - s.y;
       F t = T[k];
       const Hit h = evaluate(exp2, s, dx, dy, t, near, crossing);
       T[k] = h.use ? h.next : t;
@@ -367,23 +356,23 @@ static void backward_tile(int tile, const Pixels& image, const Pixels& back, con
         mean += vz - crossed_depth;
         gz -= crossed_depth * h.inverse * h.inverse;
       }
-      touched[hits] = (unsigned char)k;
-      weight[hits] = w;
-      slope[hits][0] = scaled * h.u;
-      slope[hits][1] = scaled * h.v;
-      slope[hits][2] = gz;
-      slope[hits][3] = vs - on_plane;
-      hits++;
+      weight[k] = w;
+      slope[k][0] = scaled * h.u;
+      slope[k][1] = scaled * h.v;
+      slope[k][2] = gz;
+      slope[k][3] = vs - on_plane;
     }
-    F sf[kCount];
-    for (int c = 0; c < kCount; c++) sf[c] = F{};
-    for (int j = 0; j < hits; j++)
-      for (int c = 0; c < kCount; c++) sf[c] += v[touched[j]][c] * weight[j];
+    F sf[kCount] = {};
+    for (unsigned todo = hit; todo; todo &= todo - 1) {
+      const int k = __builtin_ctz(todo);
+      for (int c = 0; c < kCount; c++) sf[c] += v[k][c] * weight[k];
+    }
     F disc_x = {}, disc_y = {}, ax = {}, ay = {}, az = {};
     F bx = {}, by = {}, bz = {}, cx = {}, cy = {}, cz = {};
-    for (int j = 0; j < hits; j++) {
-      const F dx = columns[touched[j] & 3] - s.x, dy = rows[touched[j] >> 2] - s.y;
-      const F gx = slope[j][0], gy = slope[j][1], gz = slope[j][2], disc = slope[j][3];
+    for (unsigned todo = hit; todo; todo &= todo - 1) {
+      const int k = __builtin_ctz(todo);
+      const F dx = pixel.x[k & 3] - s.x, dy = pixel.y[k >> 2] - s.y;
+      const F gx = slope[k][0], gy = slope[k][1], gz = slope[k][2], disc = slope[k][3];
       ax += gx;
       ay += gy;
       az += gz;
