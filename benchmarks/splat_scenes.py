@@ -8,13 +8,13 @@ in no scene: around it nothing is, so that its coverage is known exactly.
 from __future__ import annotations
 
 import hashlib
-import os
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.rows import CACHE
+from twinloop.capture.files import write_whole
 from twinloop.geometry import se3
 from twinloop.geometry.camera import look_at
 from twinloop.geometry.raycast import MeshRenderer
@@ -151,11 +151,8 @@ def _pictures(
             _picture(item, k, size, T) for T in track(list(T_camera_world), f"cast {item.name}")
         ]
         kept.parent.mkdir(parents=True, exist_ok=True)
-        fresh = kept.with_name(f"{kept.stem}.{os.getpid()}.npz")
-        np.savez_compressed(
-            fresh, **{n: np.stack([p[i] for p in done]) for i, n in enumerate(_NAMES)}
-        )
-        fresh.replace(kept)
+        arrays = {n: np.stack([p[i] for p in done]) for i, n in enumerate(_NAMES)}
+        write_whole(kept, lambda fresh: np.savez_compressed(fresh, **arrays))
     with np.load(kept, allow_pickle=False) as stored:
         image, mask, depth = (stored[n] for n in _NAMES)
     return image, mask, depth

@@ -18,6 +18,7 @@ from pathlib import Path
 import yaml
 
 from pipelines.graph import SAFE_LOADER
+from twinloop.beside import clear_killed, prefix
 from twinloop.errors import ArtifactError, MachineError
 
 LOCK_FILE = "dvc.lock"
@@ -84,7 +85,8 @@ def write_entries(path: Path, entries: Mapping[str, str]) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Write a file whole or not at all: beside, fsynced, renamed; its mode is kept."""
-    handle, beside = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    clear_killed(path.parent)
+    handle, beside = tempfile.mkstemp(prefix=prefix(path.name), dir=path.parent)
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as stream:
             stream.write(text)

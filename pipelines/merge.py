@@ -14,6 +14,7 @@ from pipelines.graph import Graph
 from pipelines.lock import LOCK_FILE, read_entries, write_entries
 from pipelines.process import CommandError, dvc
 from pipelines.workspace import Workspace
+from twinloop.beside import clear_killed, prefix
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,8 @@ def copy(source: Path, target: Path) -> None:
     if target.is_file() and filecmp.cmp(source, target, shallow=False):
         return
     target.parent.mkdir(parents=True, exist_ok=True)
-    handle, beside = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    clear_killed(target.parent)
+    handle, beside = tempfile.mkstemp(prefix=prefix(target.name), dir=target.parent)
     os.close(handle)
     shutil.copyfile(source, beside)
     Path(beside).chmod(0o644)

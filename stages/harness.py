@@ -17,7 +17,6 @@ import ctypes
 import gc
 import json
 import platform
-import re
 import resource
 import shutil
 import signal
@@ -37,6 +36,7 @@ import xarray as xr
 from stages.params import StageParams, read_yaml, resolve
 from twinloop.artifacts.schema import ArtifactSchema
 from twinloop.artifacts.store import disk_error, fsync, open_artifact, replace_tree, write_artifact
+from twinloop.beside import clear_killed, prefix
 from twinloop.capture.warning import CaptureWarning
 from twinloop.card import ObjectCard, read_card
 from twinloop.errors import MachineError, ParamsError, TwinloopError
@@ -165,7 +165,7 @@ def run_stage(stage: Stage, name: str, root: Path) -> None:
     }
     inputs = Inputs(name, root, card, artifacts, versions["device"], params.seed)
     clear_killed(folder)
-    beside = Path(tempfile.mkdtemp(prefix=f".{stage.name}.{_owner(os.getpid())}.", dir=folder))
+    beside = Path(tempfile.mkdtemp(prefix=prefix(stage.name), dir=folder))
     try:
         if stage.writes is None:
             stage.run(inputs, params, beside)
@@ -205,25 +205,6 @@ def run_stage(stage: Stage, name: str, root: Path) -> None:
             "params": params.model_dump(mode="json"),
         },
     )
-
-
-def _owner(pid: int) -> str:
-    """What names of temporary folders say of their process: machine and number."""
-    return f"{re.sub(r'[^A-Za-z0-9-]', '', platform.node())}-{pid}"
-
-
-def clear_killed(folder: Path) -> None:
-    """Remove temporary folders of runs that were killed on this machine, and only those."""
-    for path in folder.glob(".*.*-*.*"):
-        found = re.fullmatch(r"\.\w+\.(.*-(\d+))\.\w+", path.name)
-        if found is None or not path.is_dir() or found[1] != _owner(int(found[2])):
-            continue
-        try:
-            os.kill(int(found[2]), 0)
-        except (ProcessLookupError, OverflowError):
-            shutil.rmtree(path, ignore_errors=True)
-        except OSError:  # it runs, as another user
-            continue
 
 
 def check_versions(stage: str, root: Path) -> dict[str, str]:
@@ -316,8 +297,7 @@ def _report(stage: Stage, result: Any, inputs: Inputs, params: StageParams) -> N
 @contextmanager
 def _replacing(target: Path) -> Iterator[Path]:
     """Give a fresh folder that takes the place of ``target`` when all went well."""
-    prefix = f".{target.parent.name}.{_owner(os.getpid())}."
-    fresh = Path(tempfile.mkdtemp(prefix=prefix, dir=target.parents[1]))
+    fresh = Path(tempfile.mkdtemp(prefix=prefix(target.parent.name), dir=target.parents[1]))
     try:
         yield fresh
         fresh.chmod(0o755)

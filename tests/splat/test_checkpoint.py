@@ -1,5 +1,7 @@
 """Checkpoints: the same bits after an interruption at any point, and files that lie."""
 
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,6 +9,7 @@ import pytest
 import torch
 
 from tests.splat.little import little, same, start
+from twinloop import beside
 from twinloop.errors import InputError, MachineError
 from twinloop.splat import checkpoint as module
 from twinloop.splat.checkpoint import read_checkpoint, write_checkpoint
@@ -94,10 +97,15 @@ def test_changed_bits_are_refused(tmp_path: Path) -> None:
             read_checkpoint(path)
 
 
-def test_what_killed_runs_left_goes_away(tmp_path: Path) -> None:
+def test_what_killed_runs_left_goes_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that was killed while it wrote leaves half a file; the next training removes it."""
     path = tmp_path / "state.safetensors"
-    (tmp_path / "state.safetensors.99999.tmp").write_bytes(b"half")
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    with monkeypatch.context() as patch:
+        patch.setattr(module.os, "getpid", lambda: child.pid)
+        beside.fresh(path).write_bytes(b"half")
+    assert len(list(tmp_path.iterdir())) == 1
     other = tmp_path / "state.safetensors.txt"
     other.write_text("of somebody else")
     train(start(60), little()[1], replace(PLAIN, iterations=2), checkpoint=path)

@@ -18,6 +18,7 @@ from zarr.codecs import BloscCodec, BloscShuffle, ZstdCodec
 from twinloop.artifacts.migrate import migrate
 from twinloop.artifacts.packing import pack, unpack
 from twinloop.artifacts.schema import ArraySpec, ArtifactSchema, validate
+from twinloop.beside import clear_killed, prefix
 from twinloop.errors import ArtifactError, MachineError
 
 MAX_FILES = 200
@@ -45,7 +46,8 @@ def write_artifact(
     tree = _described(schema, groups, attrs or {})
     validate(tree, schema, str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+    clear_killed(path.parent)
+    beside = Path(tempfile.mkdtemp(prefix=prefix(path.name), dir=path.parent))
     try:
         fresh = beside / path.name
         packed = pack(tree, schema)

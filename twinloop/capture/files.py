@@ -6,7 +6,6 @@ import contextlib
 import errno
 import json
 import lzma
-import os
 import re
 import shutil
 import stat
@@ -16,6 +15,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from twinloop import beside
 from twinloop.errors import InputError, MachineError, TwinloopError
 
 LARGEST_TEXT = 256 * 2**20
@@ -146,16 +146,19 @@ def read_json(path: Path, largest: int = LARGEST_TEXT) -> Any:
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:
     """Let ``write`` make a file beside ``path`` that takes its place when it is whole.
 
+    What runs that were killed left half written in that folder is removed.
+
     Raises:
         InputError: ``path`` is there and no regular file, or its folder is not.
         MachineError: The disk is full, or the folder cannot be written.
     """
-    fresh = path.with_name(f".{path.name}.{os.getpid()}{path.suffix}")
+    fresh = beside.fresh(path)
     try:
         if path.exists() and not path.is_file():
             raise InputError(f"{path}: cannot be written: it is there already and no regular file.")
         if not path.parent.is_dir():
             raise InputError(f"{path}: cannot be written: there is no folder {path.parent}.")
+        beside.clear_killed(path.parent)
         write(fresh)
         fresh.replace(path)
     except OSError as error:

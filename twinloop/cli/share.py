@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
+from twinloop.beside import clear_killed, prefix
 from twinloop.cli.build import Name
 from twinloop.cli.project import find_root, require_object
 from twinloop.errors import InputError, MachineError, TwinloopError
@@ -202,7 +203,8 @@ def _no_export(place: Path, *, zipped: bool) -> str:
 def _export(twin: Path, name: str, to: Path) -> None:
     """Copy the twin beside ``to``, then put it in place by renaming."""
     to.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{to.name}.", dir=to.parent) as beside:
+    clear_killed(to.parent)
+    with tempfile.TemporaryDirectory(prefix=prefix(to.name), dir=to.parent) as beside:
         fresh = Path(beside) / name
         # Outputs may be links into DVC's cache, which nobody should be given: copy their content.
         shutil.copytree(twin, fresh, symlinks=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import glob
 import hashlib
 import json
 import os
@@ -15,6 +14,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
+from twinloop import beside
 from twinloop.errors import InputError, MachineError
 
 FORMAT = "twinloop training 1"
@@ -44,10 +44,10 @@ def write_checkpoint(path: Path, state: dict[str, Tensor], facts: dict[str, obje
     """
     tensors = {k: v.detach().cpu().contiguous() for k, v in state.items()}
     text = json.dumps({"format": FORMAT, **facts, "sum": _sum(tensors)}, sort_keys=True)
-    fresh = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    fresh = beside.fresh(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _sweep(path)
+        beside.clear_killed(path.parent)
         with fresh.open("wb") as file:
             file.write(save(tensors, metadata={"facts": text}))
             file.flush()
@@ -66,7 +66,7 @@ def write_checkpoint(path: Path, state: dict[str, Tensor], facts: dict[str, obje
 def remove_checkpoint(path: Path) -> None:
     """Delete a checkpoint, and what a killed run left of one; what is not there is no error."""
     path.unlink(missing_ok=True)
-    _sweep(path)
+    beside.clear_killed(path.parent)
 
 
 def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, object]]:
@@ -105,13 +105,6 @@ def _sum(state: dict[str, Tensor]) -> str:
         total.update(f"{name} {values.dtype} {tuple(values.shape)} ".encode())
         total.update(values.reshape(-1).view(torch.uint8).numpy().tobytes())
     return total.hexdigest()
-
-
-def _sweep(path: Path) -> None:
-    """Delete half-written files of runs that were killed."""
-    for left in path.parent.glob(f"{glob.escape(path.name)}.*.tmp"):
-        with contextlib.suppress(OSError):
-            left.unlink()
 
 
 def generator_state(generator: torch.Generator) -> Tensor:
