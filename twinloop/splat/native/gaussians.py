@@ -79,9 +79,12 @@ TL_INLINE bool tile_rows(const Gaussian& g, int down, int& first, int& last) {
 
 TL_INLINE void pack_features(int visible, const int* order, const float* features, int stride,
                              int first, int count, Gaussian* records) {
-  for (int n = 0; n < visible; n++)
+  for (int n = 0; n < visible; n++) {
+    if (n + kBatch < visible)
+      __builtin_prefetch(features + (long)order[n + kBatch] * stride + first);
     for (int c = 0; c < 4; c++)
       records[n].feature[c] = c < count ? features[(long)order[n] * stride + first + c] : 0.0f;
+  }
 }
 
 // Order by depth, leave out what cannot be seen, pack. geometry: x, y, conic p, s, q, opacity; a
@@ -95,6 +98,7 @@ TL_INLINE int pack(int count, const float* geometry, const float* depth, int wid
   int visible = 0;
   for (int n = 0; n < sorted; n++) {
     const int i = order[n];
+    if (n + kBatch < sorted) __builtin_prefetch(geometry + (long)order[n + kBatch] * 6);
     const float* from = geometry + (long)i * 6;
     const float x = from[0], y = from[1], p = from[2], s = from[3], q = from[4], opacity = from[5];
     if (!(opacity >= kAlphaLow) || !(p > 0.0f) || !(q > 0.0f)) continue;

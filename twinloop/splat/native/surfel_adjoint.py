@@ -130,9 +130,15 @@ TL_INLINE void project_adjoint(int from, int to, const int* ranks, const Inputs&
                                const Outputs& out) {
   const Lens lens = lens_of(in.camera);
   D v_camera[16] = {};
+  const Surfel *r = (const Surfel*)records, *v = (const Surfel*)gradient;
   by_four(
       from, to,
-      [&](int i) { return ranks[i] >= 0 && ((const Surfel*)gradient)[ranks[i]].disc > 0.0f; },
+      [&](int i) {
+        const int end = ranks[i] < 0 ? i : i + 1;
+        fetch(r, ranks, i, end);
+        fetch(v, ranks, i, end);
+      },
+      [&](int i) { return ranks[i] >= 0 && v[ranks[i]].disc > 0.0f; },
       [&](const Four& four) {
         adjoint_of_four(lens, four, ranks, in, records, gradient, out, v_camera);
       });

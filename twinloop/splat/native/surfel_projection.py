@@ -259,12 +259,14 @@ TL_INLINE void project_four(const Lens& lens, const Four& four, const int* ranks
   }
 }
 
-// The surfels [from, to) that `want`, four by four.
-template <class Want, class Work>
-TL_INLINE void by_four(int from, int to, const Want& want, const Work& work) {
+// The surfels [from, to) that `want`, four by four. `soon` fetches what a later one will want.
+constexpr int kSoon = 16;
+template <class Soon, class Want, class Work>
+TL_INLINE void by_four(int from, int to, const Soon& soon, const Want& want, const Work& work) {
   Four four;
   four.count = 0;
   for (int i = from; i < to; i++) {
+    if (i + kSoon < to) soon(i + kSoon);
     if (want(i)) four.at[four.count++] = i;
     if (four.count == 0 || (four.count < 4 && i + 1 < to)) continue;
     for (int l = four.count; l < 4; l++) four.at[l] = four.at[four.count - 1];
@@ -281,8 +283,10 @@ TL_INLINE void project(int from, int to, const int* ranks, const Inputs& in, flo
     radii[i] = 0;
     centres[i] = 0.0f;
   }
+  const Surfel* r = (const Surfel*)records;
   by_four(
-      from, to, [&](int i) { return ranks[i] >= 0; },
+      from, to, [&](int i) { fetch(r, ranks, i, ranks[i] < 0 ? i : i + 1); },
+      [&](int i) { return ranks[i] >= 0; },
       [&](const Four& four) {
         project_four(lens, four, ranks, in, strength, clip, width, height, records, radii,
                      centres);

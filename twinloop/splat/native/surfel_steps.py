@@ -21,6 +21,11 @@ TL_INLINE void gather(int from, int to, const int* begin, const int* place, cons
     F4 c = {};
     bool counts = false;
     for (int e = begin[n]; e < begin[n + 1]; e++) {
+      if (e + 12 < begin[to]) {  // a row is in two lines of the cache, or nearly so
+        __builtin_prefetch(used + place[e + 12]);
+        __builtin_prefetch(gradient + (long)place[e + 12] * kGradient);
+        __builtin_prefetch(gradient + (long)place[e + 12] * kGradient + 16);
+      }
       if (!used[place[e]]) continue;
       counts = true;
       const float* from_entry = gradient + (long)place[e] * kGradient;
