@@ -21,7 +21,6 @@ class Params(StageParams):
     max_tilt: float = Field(
         0.7, gt=0, description="Tilt at which a push ends: what follows is an impact [rad]."
     )
-    cells: int = Field(48, ge=8, le=256, description="Distance grid, cells along the object [1].")
     starts: int = Field(3, ge=1, le=16, description="Starts followed after the scan [1].")
     first_iterations: int = Field(6, ge=1, description="Steps from each start [1].")
     explore_iterations: int = Field(

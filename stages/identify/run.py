@@ -10,7 +10,14 @@ import xarray as xr
 from stages.harness import Inputs
 from stages.identify.params import Params
 from twinloop.errors import InputError
-from twinloop.physics.fit import Curves, FitSettings, Identification, identify
+from twinloop.geometry.object_grid import object_grid
+from twinloop.physics.fit import (
+    Curves,
+    FitSettings,
+    Identification,
+    contact_reach,
+    identify,
+)
 from twinloop.physics.likelihood import NoiseModel
 from twinloop.physics.parameters import Priors
 from twinloop.physics.posterior import NAMES, UNITS, Estimates
@@ -22,13 +29,14 @@ _UNMODELLED = ("lift",)
 
 
 def run(inputs: Inputs, params: Params) -> dict[str, xr.Dataset]:
-    """Identify the object.
+    """Identify the object; contact asks the distance grid that the reconstruction stores.
 
     Raises:
         InputError: No push can be fitted.
     """
     pushes = inputs.artifacts["push"]
-    mesh = inputs.artifacts["reconstruct"]["mesh"]
+    reconstruction = inputs.artifacts["reconstruct"]
+    mesh = reconstruction["mesh"]
     names = sorted(str(name) for name in pushes.children)
     left_out = {
         name: f"{name}: action {pushes[name].attrs['action']!r} is not modelled"
@@ -46,6 +54,7 @@ def run(inputs: Inputs, params: Params) -> dict[str, xr.Dataset]:
         mesh["vertices"].to_numpy().astype(np.float64),
         mesh["faces"].to_numpy().astype(np.int32),
         fit_settings(params),
+        grid=object_grid(reconstruction, inputs.object, reach=contact_reach(records)),
     )
     return to_groups(found, left_out)
 
@@ -109,7 +118,6 @@ def fit_settings(params: Params) -> FitSettings:
             force_std=params.force_bias_std,
             gain_std=params.effort_gain_std,
         ),
-        cells=params.cells,
         starts=params.starts,
         first_iterations=params.first_iterations,
         explore_iterations=params.explore_iterations,

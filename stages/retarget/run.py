@@ -10,7 +10,8 @@ from stages.retarget.params import Params
 from twinloop.capture.demonstration import read_demonstration
 from twinloop.errors import InputError
 from twinloop.geometry import se3
-from twinloop.geometry.surface import TriangleSurface
+from twinloop.geometry.object_grid import object_grid
+from twinloop.geometry.sdf import DistanceGrid
 from twinloop.hand.keypoints import WRIST, check_keypoints, grasp_frames, scale_hand, solve_scale
 from twinloop.hand.kinematics import HandKinematics
 from twinloop.hand.model import RobotModel
@@ -29,8 +30,8 @@ def run(inputs: Inputs, params: Params) -> dict[str, xr.Dataset]:
     check_keypoints(demo.time, demo.keypoints, where)
     kinematics = HandKinematics(RobotModel.load(params.robot))
     reconstruction = inputs.artifacts["reconstruct"]
-    mesh = reconstruction["mesh"]
-    surface = TriangleSurface(mesh["vertices"].values, mesh["faces"].values)
+    reach = max(params.reach, kinematics.model.tip_radius)
+    surface = object_grid(reconstruction, inputs.object, reach=reach)
     T_scan_object = se3.from_position_quaternion(
         reconstruction["position_world_object"].values,
         reconstruction["quaternion_world_object"].values,
@@ -111,7 +112,7 @@ def run(inputs: Inputs, params: Params) -> dict[str, xr.Dataset]:
     return {"/": dataset}
 
 
-def _distances(surface: TriangleSurface, points: np.ndarray) -> np.ndarray:
+def _distances(surface: DistanceGrid, points: np.ndarray) -> np.ndarray:
     return surface.signed_distance(points.reshape(-1, 3))[0].reshape(points.shape[:2])
 
 

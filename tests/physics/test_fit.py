@@ -12,6 +12,7 @@ import trimesh
 
 from tests.physics import world
 from twinloop.errors import InputError
+from twinloop.geometry.sdf import bake
 from twinloop.physics.fit import FitSettings, identify
 from twinloop.physics.likelihood import Likelihood, NoiseModel
 from twinloop.physics.parameters import CLOCK, LOG_MASS, SHARED, Priors, unknowns
@@ -174,3 +175,10 @@ def test_refuses_when_nothing_can_be_fitted():
     far = replace(recorded(0.3)[0], tip_position=recorded(0.3)[0].tip_position + [0.5, 0.0, 0.0])
     with pytest.raises(InputError, match="never comes within"):
         identify([far], *mesh(0.3), QUICK)
+
+
+def test_refuses_a_grid_that_ends_before_the_touch():
+    """A distance grid of 5 mm margin does not show a fingertip of 10 mm radius."""
+    grid = bake(*mesh(0.3), margin=0.005, cells=24)
+    with pytest.raises(InputError, match=r"ends 5.0 mm from the mesh, expected at least 13.0 mm"):
+        identify(list(recorded(0.3)), *mesh(0.3), QUICK, grid=grid)

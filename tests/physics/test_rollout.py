@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import trimesh
+from scipy.spatial.transform import Rotation
 
 from twinloop.errors import InputError
-from twinloop.physics import layout
+from twinloop.geometry import sdf_kernel, sdf_query
+from twinloop.physics import layout, rollout_kernel
 from twinloop.physics.reference import simulate_reference
 from twinloop.physics.shape import collision_shape
 from twinloop.physics.simulate import GRAVITY, Controls, simulate
@@ -203,6 +207,58 @@ def test_kernel_equals_reference(box):
     np.testing.assert_allclose(fast.quaternion, slow.quaternion, atol=1e-9)
     np.testing.assert_allclose(fast.force, slow.force, atol=1e-7)
     assert slow.force.max() > 0.3
+
+
+def push_in_the_middle():
+    """Controls of a fingertip that pushes the +y side of the box off its middle, then leaves."""
+    t = np.arange(800) * 5e-4
+    tip = np.zeros((1, 800, 3))
+    tip[0, :, 0], tip[0, :, 2] = 0.015, 0.04
+    tip[0, :, 1] = SIZE[1] / 2 + RADIUS + 0.002 - 0.15 * t + 0.4 * np.maximum(t - 0.2, 0)
+    return controls_of(tip)
+
+
+def test_the_frame_of_the_mesh_does_not_matter(box):
+    """A box scanned askew, its grid in that frame, moves as the straight one does."""
+    R = Rotation.from_euler("zyx", [25, 15, -10], degrees=True).as_matrix()
+    mesh = trimesh.creation.box(SIZE)
+    faces = np.asarray(mesh.faces, np.int32)
+    askew = collision_shape(np.asarray(mesh.vertices) @ R.T, faces, R @ [0.0, 0.0, -1.0])
+    np.testing.assert_allclose(askew.R_object_body, R, atol=1e-9)
+    straight, turned = (roll(s, push_in_the_middle(), row(), rest()) for s in (box, askew))
+    assert np.ptp(straight.position[0, :, 1]) > 0.01
+    np.testing.assert_allclose(turned.position, straight.position, atol=2e-6)
+    np.testing.assert_allclose(turned.quaternion, straight.quaternion, atol=5e-5)
+    slow = simulate_reference(askew, push_in_the_middle(), row(), rest(), 0)
+    np.testing.assert_allclose(turned.position, slow.position, atol=1e-9)
+
+
+def test_contact_interpolates_as_everybody_does(box):
+    """On a grid of bumps the first force is stiffness times what `DistanceGrid` says, to rounding.
+
+    One function interpolates for the engine and for NumPy: both kernels hold the same object.
+    """
+    assert rollout_kernel.grid_sample is sdf_kernel.grid_sample is sdf_query.grid_sample
+    assert sdf_query.grid_sample_cubic is sdf_kernel.grid_sample_cubic
+    rng = np.random.default_rng(4)
+    bumpy = replace(box.grid, value=box.grid.value + 1e-3 * rng.random(box.grid.value.shape))
+    R = Rotation.from_euler("zyx", [40, 20, -30], degrees=True).as_matrix()
+    shape = replace(box, grid=bumpy, R_object_body=R)
+    parameters = row(tip_friction=0.0)
+    parameters[layout.TIP_DAMPING] = 0.0
+    tips = (rng.uniform(-0.45, 0.45, (40, 3)) * SIZE)[:, None] @ R
+    one = np.full(40, 1, np.int32)
+    controls = Controls(tips, np.zeros_like(tips), np.full(40, RADIUS), one, 5e-4, 1)
+    many = (np.tile(a, (40, 1)) for a in (parameters, rest(height=0.0)))
+    force = simulate(shape, controls, *many, np.arange(40, dtype=np.int32)).force[:, 0]
+    # The body stands at the origin unturned: its frame is the world's.
+    distance, gradient = bumpy.signed_distance(tips[:, 0] @ R.T, cubic=False)
+    normal = (gradient / np.linalg.norm(gradient, axis=1, keepdims=True)) @ R
+    depth = np.maximum(RADIUS - distance, 0.0)[:, None]
+    assert (depth > 0).all()
+    np.testing.assert_allclose(
+        force, -parameters[layout.TIP_STIFFNESS] * depth * normal, rtol=1e-10, atol=1e-10
+    )
 
 
 def test_threads_and_batches_do_not_change_results(box):

@@ -58,6 +58,27 @@ def test_uniform_box_extents_and_axes():
     assert shape.volume == pytest.approx(size.prod())
 
 
+def test_distances_turn_with_the_body_frame():
+    """Of a turned mesh: the grid stays in the object frame, points and gradients are the body's."""
+    size = np.array([0.10, 0.06, 0.08])
+    vertices, faces = arrays(trimesh.creation.box(size))
+    R = Rotation.from_euler("zyx", [25, 15, -10], degrees=True).as_matrix()
+    grid = bake(vertices @ R.T, faces, margin=0.02, cells=48)
+    shape = collision_shape(vertices @ R.T, faces, R @ DOWN, grid=grid)
+    assert shape.grid is grid
+    points = np.random.default_rng(2).uniform(-1, 1, (60, 3)) * [0.06, 0.02, 0.03]
+    points[:, 0] = 0.05 + np.abs(points[:, 0]) / 10  # before the +x face of the body
+    distance, gradient = shape.sample(points)
+    np.testing.assert_allclose(distance, points[:, 0] - 0.05, atol=1e-7)
+    np.testing.assert_allclose(gradient, np.tile([1.0, 0.0, 0.0], (60, 1)), atol=1e-5)
+    anywhere = np.random.default_rng(3).uniform(-0.055, 0.055, (60, 3))
+    _, gradient = shape.sample(anywhere)
+    step = 1e-8 * np.eye(3)
+    slopes = [(shape.sample(anywhere + h)[0] - shape.sample(anywhere - h)[0]) / 2e-8 for h in step]
+    inside_a_cell = np.abs(np.stack(slopes, 1) - gradient).max(axis=1) < 1e-5
+    assert inside_a_cell.mean() > 0.95
+
+
 def test_footprint_carries_the_load_once():
     """Load shares on the table sum to one at any spread; the edge radius moves corners inward."""
     shape = collision_shape(*arrays(trimesh.creation.box([0.10, 0.06, 0.08])), DOWN)

@@ -10,6 +10,7 @@ import xarray as xr
 
 from stages.harness import Inputs
 from twinloop.card import ObjectCard
+from twinloop.geometry.sdf import bake
 
 SIZE = (0.100, 0.055, 0.085)
 MASS = 0.365
@@ -47,6 +48,9 @@ def reconstruction(size=SIZE) -> xr.DataTree:
                     ),
                 }
             ),
+            "/distance": bake(
+                np.asarray(mesh.vertices), np.asarray(mesh.faces), margin=0.02, cells=64
+            ).to_dataset(),
             "/parts": xr.Dataset(
                 {
                     "vertices": (("part_vertex", "xyz"), np.asarray(corners)),

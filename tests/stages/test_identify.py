@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import trimesh
 import xarray as xr
+from scipy.spatial.transform import Rotation
 
 from stages.harness import Inputs
 from stages.identify import report, run
@@ -15,13 +17,14 @@ from stages.identify.params import Params
 from stages.identify.schema import WRITES
 from tests.physics import world
 from twinloop.artifacts.store import open_artifact, write_artifact
+from twinloop.capture.warning import CaptureWarning
 from twinloop.card import ObjectCard
 from twinloop.errors import InputError
 from twinloop.export.properties import read_properties
+from twinloop.geometry.sdf import bake
 
 TINY = {
     "step": 1e-3,
-    "cells": 20,
     "starts": 1,
     "first_iterations": 2,
     "explore_iterations": 0,
@@ -53,6 +56,11 @@ def push_group(record, action):
     )
 
 
+def grid_of(mesh, shift=(0.0, 0.0, 0.0)):
+    """The distance grid that `reconstruct` stores of a mesh, or of one that stands elsewhere."""
+    return bake(mesh["vertices"].values + shift, mesh["faces"].values, margin=0.02, cells=64)
+
+
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory):
     """Two fitted pushes, one held out and one lift, of a hidden box."""
@@ -74,7 +82,9 @@ def inputs(tmp_path_factory):
     )
     artifacts = {
         "push": xr.DataTree.from_dict(groups),
-        "reconstruct": xr.DataTree.from_dict({"/mesh": scanned}),
+        "reconstruct": xr.DataTree.from_dict(
+            {"/mesh": scanned, "/distance": grid_of(scanned).to_dataset()}
+        ),
     }
     root = tmp_path_factory.mktemp("project")
     return Inputs("box", root, ObjectCard(name="box", license="CC0-1.0"), artifacts, "cpu", 0)
@@ -108,6 +118,36 @@ def test_metrics_and_plots(tree, inputs):
     assert found["pushes"]["push_002"]["held_out"] is True
     assert found["pose_only"]["mass"]["verdict"] == "unidentifiable"
     assert set(report.plots(tree, inputs, Params(**TINY))) == {"posterior", "fit", "table"}
+
+
+def test_contact_is_with_the_stored_grid(inputs, tree):
+    """A grid of a surface 4 mm nearer to the finger: touched earlier; without one: as baked."""
+    mesh = inputs.artifacts["reconstruct"]["mesh"].to_dataset()
+
+    def identified(**groups):
+        reconstruct = xr.DataTree.from_dict({"/mesh": mesh, **groups})
+        other = replace(inputs, artifacts={**inputs.artifacts, "reconstruct": reconstruct})
+        return run.run(other, Params(**TINY))
+
+    with pytest.warns(CaptureWarning, match="stores no distance grid"):
+        baked = identified()
+    stored = tree["residuals"].to_dataset()
+    for name, values in baked["residuals"].data_vars.items():
+        np.testing.assert_array_equal(values, stored[name])
+    # A push begins where the finger comes near the surface: nearer by the speed of the tap.
+    tap = inputs.artifacts["push"]["push_001"]
+    speed = tap["tip_velocity"].values[np.argmax(np.linalg.norm(tap["contact_force"], axis=1))]
+    R = Rotation.from_quat(tap["quaternion_world_object"].values[0], scalar_first=True)
+    shift = -0.004 * R.inv().apply(speed / np.linalg.norm(speed))
+    moved = identified(**{"/distance": grid_of(mesh, shift).to_dataset()})["residuals"]
+    assert jolt(moved, 1) - jolt(stored, 1) == pytest.approx(0.004 / np.linalg.norm(speed), rel=0.3)
+
+
+def jolt(residuals, push):
+    """Time from the beginning of a push to the frame between which and the last it moved most."""
+    here = residuals["frame_push"].values == push
+    step = np.linalg.norm(np.diff(residuals["measured_position"].values[here], axis=0), axis=1)
+    return residuals["frame_time"].values[here][1 + int(np.argmax(step))]
 
 
 def test_threads_do_not_change_the_result(inputs, monkeypatch):

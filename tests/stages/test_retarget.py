@@ -2,12 +2,15 @@
 
 import numpy as np
 import pytest
+import xarray as xr
 
 from stages.retarget import report, run, schema
 from stages.retarget.params import Params
 from tests.stages import box_twin
 from twinloop.artifacts.store import open_artifact, write_artifact
+from twinloop.capture.warning import CaptureWarning
 from twinloop.errors import InputError
+from twinloop.geometry.sdf import bake
 
 QUICK = Params(frames=24, iterations=6, refinement=5)
 
@@ -32,6 +35,30 @@ def test_contacts_lie_on_the_two_narrow_sides(tmp_path):
     assert figures["penetration_max_mm"] < 0.1
     assert figures["feasible_share"] > 0.9
     assert set(report.plots(tree, inputs, QUICK)) == {"contacts", "motion", "replay"}
+
+
+def test_contacts_lie_on_the_surface_of_the_stored_grid(tmp_path):
+    """Distances are the stored grid's: one of a box 3 mm thicker on +y moves the fingers there."""
+    groups, inputs = _run(tmp_path)
+    twin = inputs.artifacts["reconstruct"]
+    vertices = twin["mesh"]["vertices"].values.copy()
+    vertices[vertices[:, 1] > 0, 1] += 0.003
+    thicker = bake(vertices, twin["mesh"]["faces"].values, margin=0.02, cells=64)
+    stored = xr.DataTree.from_dict({**twin.to_dict(), "/distance": thicker.to_dataset()})
+    moved = run.run(box_twin.inputs(tmp_path, {"reconstruct": stored}), QUICK)["/"]
+    before = groups["/"]["contact_point"].values[:, 1]
+    assert moved["contact_point"].values[:, 1] - before == pytest.approx(
+        [0.003, 0.003, 0.003, 0.0], abs=2e-4
+    )
+
+
+def test_an_older_reconstruction_gives_the_same(tmp_path):
+    """Without a stored grid one is baked with the same parameters: same bytes, and a warning."""
+    groups, inputs = _run(tmp_path)
+    older = inputs.artifacts["reconstruct"].filter(lambda node: node.name != "distance")
+    with pytest.warns(CaptureWarning, match="stores no distance grid"):
+        again = run.run(box_twin.inputs(tmp_path, {"reconstruct": older}), QUICK)
+    assert again["/"].identical(groups["/"])
 
 
 def test_scale_of_the_hand_comes_from_the_object(tmp_path):

@@ -1,17 +1,17 @@
-"""Signed distance grids: baked once per object, shared by contact, retargeting and tracking.
+"""Signed distance grids: baked once per object, shared by contact and retargeting.
 
 A grid query costs a small part of a query of the mesh, and its gradient is the exact derivative of
 the value that it comes with, so that a solver which uses both never contradicts itself. Contact
-samples it trilinearly (`sample`, and `grid_sample` of `sdf_kernel` inside Warp kernels); solvers
-that want a gradient without jumps take the cubic of `signed_distance`. Torch's version is
-`sdf_torch`.
+samples it trilinearly (`sample`, and `grid_sample` inside Warp kernels); solvers that want a
+gradient without jumps take the cubic of `signed_distance`. The interpolation is written once, in
+`sdf_kernel`: NumPy asks it through `sdf_query`. Torch's version is `sdf_torch`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -86,7 +86,7 @@ class DistanceGrid:
         points = _points(points)
         cell = (points - self.origin) / self.spacing
         inside = np.asarray(((cell > 0) & (cell < np.array(self.value.shape) - 1)).all(axis=-1))
-        distance, gradient = self._linear(cell)
+        distance, gradient = self._interpolate(np.where(inside[:, None], cell, 0.0), cubic=False)
         return np.where(inside, distance, np.inf), np.where(inside[:, None], gradient, 0.0)
 
     def signed_distance(self, points: Array, *, cubic: bool = True) -> tuple[Array, Array]:
@@ -107,48 +107,41 @@ class DistanceGrid:
         near = np.clip(points, self.origin, self.top)
         away = points - near
         cell = (near - self.origin) / self.spacing
-        distance, gradient = self._cubic(cell) if cubic else self._linear(cell)
+        distance, gradient = self._interpolate(cell, cubic=cubic)
         far = np.linalg.norm(away, axis=1)
         beyond = away != 0
         way = away / np.where(far > 0, far, 1.0)[:, None]
         return distance + far, np.where(beyond, way, gradient)
 
-    def _linear(self, cell: Array) -> tuple[Array, Array]:
-        base = np.clip(np.floor(cell), 0, np.array(self.value.shape) - 2).astype(np.int64)
-        a, b, c = np.moveaxis(cell - base, -1, 0)
-        i, j, k = np.moveaxis(base, -1, 0)
-        weight = ((1 - a, a), (1 - b, b), (1 - c, c))
-        distance = np.zeros(len(cell))
-        gradient = np.zeros((len(cell), 3))
-        for x, y, z in np.ndindex(2, 2, 2):
-            value = self.value[i + x, j + y, k + z]
-            wx, wy, wz = weight[0][x], weight[1][y], weight[2][z]
-            distance += value * wx * wy * wz
-            gradient[:, 0] += value * (2 * x - 1) * wy * wz
-            gradient[:, 1] += value * (2 * y - 1) * wx * wz
-            gradient[:, 2] += value * (2 * z - 1) * wx * wy
-        return distance, gradient / self.spacing
+    def _interpolate(self, cell: Array, *, cubic: bool) -> tuple[Array, Array]:
+        """Value (n,) m and gradient (n, 3) at `cell` (n, 3), inside the grid, in cells."""
+        import warp as wp
 
-    def _cubic(self, cell: Array) -> tuple[Array, Array]:
-        base = np.clip(np.floor(cell), 0, np.array(self.value.shape) - 2).astype(np.int64)
-        weight, slope = keys_weights(cell - base)
-        _, columns, layers = self.padded.shape
-        steps = np.arange(4)
-        offset = (steps[:, None, None] * columns + steps[None, :, None]) * layers + steps
-        first = (base[:, 0] * columns + base[:, 1]) * layers + base[:, 2]
-        value = self.padded.reshape(-1)[first[:, None] + offset.reshape(-1)].reshape(-1, 4, 4, 4)
-        along_z = np.einsum("nxyz,nz->nxy", value, weight[:, 2])
-        along_yz = np.einsum("nxy,ny->nx", along_z, weight[:, 1])
-        by_z = np.einsum("nxyz,nz->nxy", value, slope[:, 2])
-        gradient = np.stack(
-            [
-                np.einsum("nx,nx->n", along_yz, slope[:, 0]),
-                np.einsum("nxy,nx,ny->n", along_z, weight[:, 0], slope[:, 1]),
-                np.einsum("nxy,nx,ny->n", by_z, weight[:, 0], weight[:, 1]),
-            ],
-            axis=1,
-        )
-        return np.einsum("nx,nx->n", along_yz, weight[:, 0]), gradient / self.spacing
+        from twinloop.geometry.sdf_query import cubic_at, linear_at
+
+        out = np.zeros((len(cell), 4))
+        if len(cell):
+            wp.launch(
+                cubic_at if cubic else linear_at,
+                dim=len(cell),
+                inputs=[
+                    self.padded_nodes if cubic else self.nodes,
+                    wp.array(cell, dtype=wp.vec3d, device="cpu", copy=False),
+                ],
+                outputs=[wp.array(out, dtype=wp.vec4d, device="cpu", copy=False)],
+                device="cpu",
+            )
+        return out[:, 0], out[:, 1:] / self.spacing
+
+    @cached_property
+    def nodes(self) -> Any:
+        """The values as a Warp array on the CPU, which `grid_sample` takes inside a kernel."""
+        return _warp_array(self.value)
+
+    @cached_property
+    def padded_nodes(self) -> Any:
+        """`padded` as a Warp array on the CPU, which `grid_sample_cubic` takes."""
+        return _warp_array(self.padded)
 
     @cached_property
     def padded(self) -> Array:
@@ -201,6 +194,13 @@ class DistanceGrid:
         )
 
 
+def _warp_array(values: Array) -> Any:
+    import warp as wp
+
+    wp.config.quiet = True
+    return wp.array(np.ascontiguousarray(values, dtype=np.float64), dtype=wp.float64, device="cpu")
+
+
 def _points(points: npt.ArrayLike) -> Array:
     points = np.asarray(points, dtype=np.float64)
     if points.ndim == 1 and points.size == 3:
@@ -214,30 +214,6 @@ def _points(points: npt.ArrayLike) -> Array:
             "simulation diverged?"
         )
     return points
-
-
-def keys_weights(t: Array) -> tuple[Array, Array]:
-    """Weights of the four nodes around a point, and their derivatives (Keys 1981, a = -1/2).
-
-    Args:
-        t: (..., ) position between the second and the third node, 0 to 1.
-
-    Returns:
-        Both (..., 4).
-    """
-    weight = (
-        t * (-0.5 + t * (1 - 0.5 * t)),
-        1 + t * t * (-2.5 + 1.5 * t),
-        t * (0.5 + t * (2 - 1.5 * t)),
-        t * t * (-0.5 + 0.5 * t),
-    )
-    slope = (
-        -0.5 + t * (2 - 1.5 * t),
-        t * (-5 + 4.5 * t),
-        0.5 + t * (4 - 4.5 * t),
-        t * (-1 + 1.5 * t),
-    )
-    return np.stack(weight, axis=-1), np.stack(slope, axis=-1)
 
 
 def bake(

@@ -12,9 +12,9 @@ wp.set_module_options({"enable_backward": False})
 @wp.func
 def grid_sample(grid: wp.array3d(dtype=wp.float64), u: wp.vec3d):
     """Trilinear value and gradient (per cell) at ``u`` in cell units; the caller checks bounds."""
-    i = int(wp.floor(u[0]))
-    j = int(wp.floor(u[1]))
-    k = int(wp.floor(u[2]))
+    i = wp.min(int(wp.floor(u[0])), grid.shape[0] - 2)
+    j = wp.min(int(wp.floor(u[1])), grid.shape[1] - 2)
+    k = wp.min(int(wp.floor(u[2])), grid.shape[2] - 2)
     a = u[0] - wp.float64(i)
     b = u[1] - wp.float64(j)
     c = u[2] - wp.float64(k)

@@ -14,10 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from twinloop.errors import InputError
+from twinloop.geometry.object_grid import grid_reach
+from twinloop.geometry.sdf import DistanceGrid
 from twinloop.physics.likelihood import Likelihood, NoiseModel
 from twinloop.physics.parameters import DRAG, LOG_MASS, PLACE, SHARED, Priors, unknowns
 from twinloop.physics.posterior import Estimates, covariance, estimates
 from twinloop.physics.record import (
+    PROXIMITY,
     PushRecord,
     PushWindow,
     WindowSettings,
@@ -41,7 +44,7 @@ class FitSettings:
         window: Cutting and sampling of pushes.
         noise: Model error.
         priors: Priors of the unknowns.
-        cells: Cells of the distance grid along the longest side.
+        cells: Of the distance grid along the longest side, where `identify` is given none.
         starts: Starts followed after the scan.
         first_iterations: Steps from each start.
         explore_iterations: Steps on the misfit averaged over the posterior.
@@ -136,6 +139,7 @@ def identify(
     faces: npt.NDArray[np.int32],
     settings: FitSettings,
     *,
+    grid: DistanceGrid | None = None,
     initial_mass: float | None = None,
 ) -> Identification:
     """Estimate mass, frictions, centre of mass and inertia with intervals and verdicts.
@@ -145,13 +149,28 @@ def identify(
         vertices: (V, 3) m, closed mesh, object frame.
         faces: (F, 3) vertex indices, outward.
         settings: How to run.
+        grid: Signed distances of the mesh, object frame, which reach `contact_reach` beyond it;
+            None: baked here.
         initial_mass: kg, where the search starts; it does not change the answer.
 
     Raises:
-        InputError: No push can be used; the message lists the reason of each.
+        InputError: No push can be used; the message lists the reason of each. Or the grid ends
+            before the fingertip touches.
     """
+    reach = contact_reach(records)
+    if grid is not None and grid_reach(grid, vertices) < reach:
+        raise InputError(
+            f"identify: the distance grid ends {1e3 * grid_reach(grid, vertices):.1f} mm from the "
+            f"mesh, expected at least {1e3 * reach:.1f} mm: radius of the fingertip and the gap at "
+            "which a push begins; bake it with more margin"
+        )
     shape = collision_shape(
-        vertices, faces, _down(records), margin=_margin(records), cells=settings.cells
+        vertices,
+        faces,
+        _down(records),
+        grid=grid,
+        margin=_widest_tip(records) + 0.01,
+        cells=settings.cells,
     )
     windows, excluded = _windows(records, shape, settings.window)
     fitted = [w for w in windows if not w.held_out]
@@ -252,8 +271,13 @@ def _down(records: list[PushRecord]) -> Array:
     return scanned if np.arccos(np.clip(mean @ scanned, -1, 1)) < _UPRIGHT else mean
 
 
-def _margin(records: list[PushRecord]) -> float:
-    return max((r.tip_radius for r in records), default=0.01) + 0.01
+def contact_reach(records: list[PushRecord]) -> float:
+    """How far (m) from the object distances are asked for: where the nearest tip's centre is."""
+    return _widest_tip(records) + PROXIMITY
+
+
+def _widest_tip(records: list[PushRecord]) -> float:
+    return max((r.tip_radius for r in records), default=0.01)
 
 
 def _windows(

@@ -18,7 +18,7 @@ from twinloop.physics.shape import CollisionShape
 
 Array = npt.NDArray[np.float64]
 
-_PROXIMITY = 3.0e-3  # m, gap at which a push begins
+PROXIMITY = 3.0e-3  # m, gap at which a push begins
 _SMALLEST_SCATTER = 0.04  # share of the stated variance: motion blurs what rest frames show sharp
 _STILL_SPEED = 2.0e-3  # m/s, slower than this counts as standing still at the end of a push
 
@@ -279,11 +279,11 @@ def _rest_scatter(record: PushRecord, rest: npt.NDArray[np.intp]) -> float:
 def _first_proximity(
     record: PushRecord, shape: CollisionShape, position: Array, R_rest: Array
 ) -> float:
-    gap, _ = shape.grid.sample((record.tip_position - position) @ R_rest)
-    near = np.flatnonzero(gap < record.tip_radius + _PROXIMITY)
+    gap, _ = shape.sample((record.tip_position - position) @ R_rest)
+    near = np.flatnonzero(gap < record.tip_radius + PROXIMITY)
     if len(near) == 0:
         raise InputError(
-            f"{record.name}: the fingertip never comes within {_PROXIMITY * 1e3:.0f} mm of the "
+            f"{record.name}: the fingertip never comes within {PROXIMITY * 1e3:.0f} mm of the "
             f"object (closest {1e3 * (gap.min() - record.tip_radius):.0f} mm); log and video of "
             "different pushes, or a wrong T_world_base?"
         )

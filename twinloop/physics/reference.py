@@ -110,7 +110,7 @@ def _fingertip(
     """Force of the fingertip on the object, its arm about the centre of mass, the bristle."""
     com = parameters[layout.COM : layout.COM + 3]
     local = q.inv().apply(controls.tip_position[push, step] - x) + com
-    distance, gradient = shape.grid.sample(local[None])
+    distance, gradient = shape.sample(local[None])
     depth = controls.tip_radius[push] - distance[0]
     nothing = np.zeros(3), np.zeros(3), bristle
     if not depth > 0 or not np.linalg.norm(gradient[0]) > 0:

@@ -83,6 +83,7 @@ def rollout(
     grid: wp.array3d(dtype=wp.float64),
     grid_origin: wp.vec3d,
     grid_spacing: wp.float64,
+    R_grid_body: wp.mat33d,
     tip_position: wp.array2d(dtype=wp.vec3d),
     tip_velocity: wp.array2d(dtype=wp.vec3d),
     tip_radius: wp.array(dtype=wp.float64),
@@ -167,7 +168,7 @@ def rollout(
                 bristles[t, i] = wp.vec3d(ZERO, ZERO, ZERO)
         tip = tip_position[k, step]
         local = wp.transpose(R) * (tip - x) + com
-        cell = (local - grid_origin) / grid_spacing
+        cell = (R_grid_body * local - grid_origin) / grid_spacing
         pushed = wp.vec3d(ZERO, ZERO, ZERO)
         inside = (
             cell[0] > ZERO
@@ -184,7 +185,7 @@ def rollout(
             gradient = wp.vec3d(sample[1], sample[2], sample[3])
             steep = wp.length(gradient)
             if depth > ZERO and steep > wp.float64(1.0e-12):
-                outward = gradient / steep
+                outward = wp.transpose(R_grid_body) * (gradient / steep)
                 r = R * (local - sample[0] * outward - com)
                 n = R * outward
                 u = v + wp.cross(ww, r) - tip_velocity[k, step]

@@ -43,7 +43,7 @@ class CollisionShape:
         weight: (N,) share of the table stiffness without spread.
         weight_spread: (N,) change of that share per unit of spread; sums to zero.
         foot_width: m, half width of the footprint where it is narrowest.
-        grid: Signed distances, body frame.
+        grid: Signed distances, object frame.
         down: (3,) unit, direction of gravity at rest, body frame.
         extent: (3,) m, root-mean-square extents of the uniform mesh about its centroid.
         centroid: (3,) m, of the uniform mesh, body frame.
@@ -64,12 +64,24 @@ class CollisionShape:
     half_extent: Array
     volume: float
 
+    def sample(self, points: Array) -> tuple[Array, Array]:
+        """Distance (N,) m of points (N, 3) m and its gradient (N, 3), both in the body frame.
+
+        Beyond the grid: infinity and zero, as `DistanceGrid.sample`.
+
+        Raises:
+            InputError: Points that are not (N, 3) or not finite.
+        """
+        distance, gradient = self.grid.sample(points @ self.R_object_body.T)
+        return distance, gradient @ self.R_object_body
+
 
 def collision_shape(
     vertices: Array,
     faces: npt.NDArray[np.int32],
     down: Array,
     *,
+    grid: DistanceGrid | None = None,
     margin: float = 0.02,
     cells: int = 48,
 ) -> CollisionShape:
@@ -79,6 +91,8 @@ def collision_shape(
         vertices: (V, 3) m, object frame.
         faces: (F, 3) vertex indices, outward.
         down: (3,) direction of gravity in the object frame while the object stands still.
+        grid: Signed distances of the mesh, object frame; None: baked here, which `margin` and
+            `cells` are for.
         margin: m, reach of the distance grid beyond the mesh; more than the tip radius.
         cells: Cells of the distance grid along the longest side.
 
@@ -105,7 +119,7 @@ def collision_shape(
         weight=support.weight,
         weight_spread=support.weight_spread,
         foot_width=support.foot_width,
-        grid=bake(body, faces, margin=margin, cells=cells),
+        grid=bake(vertices, faces, margin=margin, cells=cells) if grid is None else grid,
         down=down_body,
         extent=np.sqrt(np.maximum(squared_extent, 1e-12)),
         centroid=uniform.centroid @ R,

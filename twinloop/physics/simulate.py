@@ -140,9 +140,10 @@ class _DeviceData:
             self.rounding = wp.array(np.ascontiguousarray(shape.rounding), dtype=wp.vec3d)
             self.weight = wp.array(np.ascontiguousarray(shape.weight), dtype=wp.float64)
             self.spread = wp.array(np.ascontiguousarray(shape.weight_spread), dtype=wp.float64)
-            self.grid = wp.array(np.ascontiguousarray(shape.grid.value), dtype=wp.float64)
+            self.grid = shape.grid.nodes
             self.origin = wp.vec3d(*(float(c) for c in shape.grid.origin))
             self.spacing = wp.float64(shape.grid.spacing)
+            self.R_grid_body = wp.mat33d(*(float(c) for c in shape.R_object_body.ravel()))
             self.tip = wp.array(np.ascontiguousarray(controls.tip_position), dtype=wp.vec3d)
             self.tip_v = wp.array(np.ascontiguousarray(controls.tip_velocity), dtype=wp.vec3d)
             self.radius = wp.array(np.ascontiguousarray(controls.tip_radius), dtype=wp.float64)
@@ -176,6 +177,7 @@ class _DeviceData:
                     self.grid,
                     self.origin,
                     self.spacing,
+                    self.R_grid_body,
                     self.tip,
                     self.tip_v,
                     self.radius,
