@@ -20,9 +20,6 @@ from pipelines.process import dvc
 from pipelines.reference import LAB_REFERENCE, REFERENCE, reference_text
 from pipelines.suggest import unknown
 from pipelines.workspace import require_git
-from twinloop.artifacts.store import replace_tree
-from twinloop.capture.push_session import LOGS, PUSH_NAME
-from twinloop.capture.source import WITHOUT_METRES, look
 from twinloop.card import NAME, ObjectCard, explain
 from twinloop.errors import InputError
 
@@ -35,9 +32,6 @@ REQUIRED: dict[str, tuple[str, ...]] = {
     "demo": ("video.mp4", "camera.yaml", "board.yaml", "hand.npz", "object_motion.csv"),
 }
 """Files that each folder of a capture must hold (docs/captures.md says what is in them)."""
-
-PER_PUSH = ("video.mp4", LOGS)
-"""Files of each push; of a tuple, one is enough."""
 
 PRESETS = Path("twinloop") / "lab" / "presets"
 
@@ -163,6 +157,8 @@ def replace_captures(root: Path, name: str, captures: dict[str, Path]) -> None:
     Raises:
         InputError: A lab object, or a part that lacks files.
     """
+    from twinloop.artifacts.store import replace_tree
+
     with project_lock(root, "twinloop add"):
         if name in read_graph(root).lists.get("lab_objects", ()):
             raise InputError(f"{name} is a lab object: its captures are made, not taken.")
@@ -213,6 +209,9 @@ def check_captures(captures: dict[str, Path]) -> None:
 
 
 def _check_scan(folder: Path) -> list[str]:
+    # Here, not above: readers of captures load in seconds, and most commands read none.
+    from twinloop.capture.source import WITHOUT_METRES, look
+
     try:
         kind = look(folder)
     except InputError as error:
@@ -228,6 +227,8 @@ def _check_scan(folder: Path) -> list[str]:
 
 
 def _check_pushes(folder: Path) -> list[str]:
+    from twinloop.capture.push_session import LOGS, PUSH_NAME
+
     listed = read_yaml(folder / "pushes.yaml")
     pushes = listed.get("pushes") if isinstance(listed, dict) else None
     if not isinstance(pushes, list) or not pushes:
@@ -241,8 +242,7 @@ def _check_pushes(folder: Path) -> list[str]:
                 "expected push_ and up to 60 letters or digits"
             )
             continue
-        for wanted in PER_PUSH:
-            options = (wanted,) if isinstance(wanted, str) else wanted
+        for options in (("video.mp4",), LOGS):  # one of each is enough
             if not any((folder / name / option).exists() for option in options):
                 listed_options = ", ".join(options[:-1]) + (" or " if options[1:] else "")
                 faults.append(f"{folder / name}: {listed_options}{options[-1]} is missing")

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from pipelines.closure import closure, unclaimed_data
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def project(root: Path, **files: str) -> Path:
@@ -146,3 +150,13 @@ def test_data_that_no_module_declares_is_named(tmp_path: Path) -> None:
         root, **{"stages__a__known.json": "", "stages__a__lost.json": "", "stages__README.md": ""}
     )
     assert unclaimed_data(root) == ["stages/a/lost.json"]
+
+
+def test_commands_start_without_the_libraries_of_the_stages() -> None:
+    """`twinloop status` would wait seconds for readers of captures that it never uses."""
+    heavy = ("numpy", "xarray", "zarr", "torch", "scipy", "cv2", "prefect")
+    code = "import sys, pipelines.cli, pipelines.nightly, twinloop.cli.main; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert not set(heavy) & set(done.stdout.split())
