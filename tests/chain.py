@@ -13,6 +13,7 @@ import yaml
 
 from pipelines.executor import Result
 from pipelines.graph import read_graph, with_closures
+from pipelines.objects import PARTS, NewObject, add
 from tests.miniature import Miniature
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -42,6 +43,8 @@ class Built:
     """The built project and the run that built it."""
 
     project: Tiny
+    captures: dict[str, Path]
+    """Folders that the real object was added from, by part."""
     result: Result
 
     def copy(self, root: Path) -> Tiny:
@@ -56,6 +59,22 @@ def link_data(source: str, target: str) -> str:
         os.link(source, target)
         return target
     return str(shutil.copy2(source, target))
+
+
+def captures(project: Tiny, root: Path) -> dict[str, Path]:
+    """Let the lab make the tiny object's captures in a copy of the project at ``root``."""
+    shutil.copytree(project.root, root, ignore=shutil.ignore_patterns(".git", ".dvc"))
+    Tiny(root, root.parent / "lab.journal").run("python", "-m", "stages.lab", "tiny")
+    return {part: root / "datasets/tiny/raw" / part for part in PARTS}
+
+
+def add_real(project: Tiny, folders: dict[str, Path]) -> None:
+    """Add an object ``real`` as a user does, from captures; overrides as of the tiny object."""
+    add(project.root, NewObject("real", "CC-BY-4.0", folders))
+    tiny = yaml.safe_load(project.text("datasets/tiny/object.yaml"))
+    card = yaml.safe_load(project.text("datasets/real/object.yaml"))
+    card["overrides"] = tiny["overrides"]
+    (project.root / "datasets/real/object.yaml").write_text(yaml.safe_dump(card))
 
 
 def compile_kernels(project: Miniature) -> None:

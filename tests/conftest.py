@@ -54,8 +54,10 @@ def mini(
 
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> chain.Built:
-    """Two tiny objects that differ in one value, built in two processes at once."""
+    """A tiny object of the lab and a real one with the same captures, built side by side."""
     root = tmp_path_factory.mktemp("chain") / "project"
-    project = chain.create(root, {"tiny": {}, "other": {"friction": 0.42}})
+    project = chain.create(root, {"tiny": {}})
     chain.compile_kernels(project)
-    return chain.Built(project, run_all(root, spread=threads(2)))
+    captures = chain.captures(project, root.parent / "lab")
+    chain.add_real(project, captures)
+    return chain.Built(project, captures, run_all(root, spread=threads(2)))
