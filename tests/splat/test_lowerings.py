@@ -23,6 +23,7 @@ from twinloop.splat.native import (
     projection,
     simd,
     surfel_adjoint,
+    surfel_backward,
     surfel_normals,
     surfel_projection,
     surfel_steps,
@@ -115,6 +116,7 @@ def test_sse2_and_avx2_give_what_this_processor_gives(tmp_path: Path) -> None:
         simd.SOURCE
         + harmonics.SOURCE
         + surfels.SOURCE
+        + surfel_backward.SOURCE
         + surfel_projection.SOURCE
         + surfel_adjoint.SOURCE
         + surfel_normals.SOURCE

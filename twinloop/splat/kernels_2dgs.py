@@ -7,6 +7,7 @@ from twinloop.splat.native import (
     harmonics,
     simd,
     surfel_adjoint,
+    surfel_backward,
     surfel_normals,
     surfel_projection,
     surfel_steps,
@@ -21,6 +22,7 @@ wp.set_module_options(
             extra_cpu_preamble=simd.SOURCE
             + harmonics.SOURCE
             + surfels.SOURCE
+            + surfel_backward.SOURCE
             + surfel_projection.SOURCE
             + surfel_adjoint.SOURCE
             + surfel_normals.SOURCE

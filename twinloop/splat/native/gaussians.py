@@ -126,18 +126,19 @@ TL_INLINE int pack(int count, const float* geometry, const float* depth, int wid
   return visible;
 }
 
+// Opacity times falloff at u = dx + s dy.
+TL_INLINE F falloff(const Exp2& exp2, const Gaussian& g, F u, F dy) {
+  return exp2(u * (g.p * u) + (dy * (g.q * dy) + g.level));
+}
 constexpr int kSign = (int)0x80000000;
 struct Step {  // what both passes do for one Gaussian on one block
-  F u, dy, raw, alpha, weight, next;  // u = dx + s dy
-  I use, seen;                        // counts; counts or ends the pixel
+  F alpha, weight, next;
+  I use, seen;  // counts; counts or ends the pixel
 };
 // T is negative where a pixel is done: the transmittance it keeps, with the other sign.
-TL_INLINE Step step(const Exp2& exp2, const Gaussian& g, F dx, F dy, F T) {
+TL_INLINE Step step(F raw, F T) {
   Step s;
-  s.u = dx + g.s * dy;
-  s.dy = dy;
-  s.raw = exp2(s.u * (g.p * s.u) + (dy * (g.q * dy) + g.level));
-  s.alpha = least(s.raw, all(kAlphaHigh));
+  s.alpha = least(raw, all(kAlphaHigh));
   const F w = T * s.alpha, next = T - w;
   const I hit = s.alpha >= kAlphaLow;
   s.use = hit & (next > kOpaque);
@@ -154,7 +155,7 @@ TL_INLINE void forward_tile(int tile, int width, int height, int stride, int cou
                             const int* start, const int* list, const Gaussian* records,
                             float* image, float* transmittance, unsigned* used) {
   const int across = (width + kTile - 1) / kTile, tx = tile % across, ty = tile / across;
-  F T[kBlocks], colour[kBlocks][C];
+  F T[kBlocks], colour[kBlocks][C], raw[kBlocks];
   for (int k = 0; k < kBlocks; k++) {
     T[k] = all(1.0f);
     for (int c = 0; c < C; c++) colour[k][c] = F{};
@@ -178,7 +179,11 @@ TL_INLINE void forward_tile(int tile, int width, int height, int stride, int cou
       for (unsigned todo = masks[i - from]; todo; todo &= todo - 1) {
         const int k = __builtin_ctz(todo);
         const F dx = pixel.x[k & 3] - g.outline.x, dy = pixel.y[k >> 2] - g.outline.y;
-        const Step s = step(exp2, g, dx, dy, T[k]);
+        raw[k] = falloff(exp2, g, dx + g.s * dy, dy);
+      }
+      for (unsigned todo = masks[i - from]; todo; todo &= todo - 1) {
+        const int k = __builtin_ctz(todo);
+        const Step s = step(raw[k], T[k]);
         for (int c = 0; c < C; c++) colour[k][c] += s.weight * g.feature[c];
         T[k] = s.next;
         mask |= (unsigned)any(s.seen) << k;
@@ -240,12 +245,18 @@ TL_INLINE void backward_tile(int tile, int width, int height, int stride, int co
       continue;
     }
     const Gaussian& g = records[list[i]];
-    // First what each block's pixels want, then the sums: those stay in registers.
-    F weight[kBlocks], slope[kBlocks];
+    // In three loops: short chains of steps, of which more are under way at once, and sums that
+    // stay in registers.
+    F u[kBlocks], raw[kBlocks], weight[kBlocks], slope[kBlocks];
     for (unsigned todo = hit; todo; todo &= todo - 1) {
       const int k = __builtin_ctz(todo);
       const F dx = pixel.x[k & 3] - g.outline.x, dy = pixel.y[k >> 2] - g.outline.y;
-      const Step s = step(exp2, g, dx, dy, T[k]);
+      u[k] = dx + g.s * dy;
+      raw[k] = falloff(exp2, g, u[k], dy);
+    }
+    for (unsigned todo = hit; todo; todo &= todo - 1) {
+      const int k = __builtin_ctz(todo);
+      const Step s = step(raw[k], T[k]);
       F d = {};
       for (int c = 0; c < C; c++) d += v[k][c] * g.feature[c];
       const F rest = behind[k] - s.weight * d;
@@ -254,18 +265,17 @@ TL_INLINE void backward_tile(int tile, int width, int height, int stride, int co
       T[k] = s.next;
       weight[k] = s.weight;
       // No gradient through the clamp.
-      slope[k] = (s.use & (s.raw <= kAlphaHigh)) ? s.raw * va : F{};
+      slope[k] = (s.use & (raw[k] <= kAlphaHigh)) ? raw[k] * va : F{};
     }
     F s0 = {}, su = {}, sy = {}, suu = {}, suy = {}, syy = {}, sf[4] = {};
     for (unsigned todo = hit; todo; todo &= todo - 1) {
       const int k = __builtin_ctz(todo);
-      const F dx = pixel.x[k & 3] - g.outline.x, dy = pixel.y[k >> 2] - g.outline.y;
-      const F u = dx + g.s * dy, va = slope[k], vu = va * u, vy = va * dy;
+      const F dy = pixel.y[k >> 2] - g.outline.y, va = slope[k], vu = va * u[k], vy = va * dy;
       for (int c = 0; c < C; c++) sf[c] += v[k][c] * weight[k];
       s0 += va;
       su += vu;
       sy += vy;
-      suu += vu * u;
+      suu += vu * u[k];
       suy += vu * dy;
       syy += vy * dy;
     }

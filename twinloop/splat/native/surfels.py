@@ -1,4 +1,4 @@
-"""C++ source of the CPU compositor of surfels (2D Gaussians), on top of `simd`.
+"""C++ source of the CPU compositor of surfels (2D Gaussians), forward, on top of `simd`.
 
 A surfel is a disc p + u tu + v tv with falloff exp(-(u^2 + v^2) / 2). The ray of a pixel meets its
 plane at (u, v, 1) / depth = A + B dx + C dy (after Huang et al. 2024, 2D Gaussian Splatting, eq.
@@ -6,14 +6,6 @@ plane at (u, v, 1) / depth = A + B dx + C dy (after Huang et al. 2024, 2D Gaussi
 screen, which keeps single precision exact; (dx, dy) is the pixel relative to that centre. A
 low-pass disc of the screen takes over where it is wider: sigma is half the lesser of u^2 + v^2 and
 k (dx^2 + dy^2).
-
-The backward pass runs front to back and needs nothing but the final image. With g = dL/dC and
-gT = dL/dT_final, let B = g.C_final + gT T_final; at each surfel, with weight w = alpha T and
-d = g.feature, B -= w d leaves what lies behind, and dL/dalpha = T d - B / (1 - alpha).
-
-Distortion is gsplat's (L1, sorted): D = 2 sum_i w_i (z_i W_<i - M_<i) with W and M the sums of w
-and w z in front. dD/dw_i = 2 (z_i (W_<i - W_>i) - M_<i + M_>i), dD/dz_i = 2 w_i (W_<i - W_>i); the
-sums behind follow from the final ones. D is of degree two in w, so it enters B twice.
 """
 
 RECORD = 32
@@ -82,32 +74,41 @@ struct Pixels {
   float* median;      // (h, w)
 };
 
-struct Hit {  // what is common to both passes for one surfel on one block
-  F u, v, plane, inverse, raw, weight, next, depth;
-  I inside, use, seen;  // on the plane rather than the disc; contributes; does or ends the pixel
+// Where the rays of a block meet a surfel: u, v, 1 / depth, u^2 + v^2 or -1 where the disc of the
+// screen is wider, and opacity times falloff.
+struct Meeting {
+  F u, v, inverse, plane, raw;
 };
-
-// T is negative where a pixel is done, which makes `next` too small for any contribution.
-// `crossing` is one if depth is where the ray crosses the surfel, zero if that of its mean.
-TL_INLINE Hit evaluate(const Exp2& exp2, const Surfel& s, F dx, F dy, F& T, float near,
-                       float crossing) {
-  Hit h;
+TL_INLINE Meeting meet(const Exp2& exp2, const Surfel& s, F dx, F dy) {
+  Meeting m;
   const F zx = s.B[0] * dx + (s.C[0] * dy + s.A[0]);
   const F zy = s.B[1] * dx + (s.C[1] * dy + s.A[1]);
   const F zz = s.B[2] * dx + (s.C[2] * dy + s.A[2]);
-  h.inverse = 1.0f / greatest(zz, all(1e-6f));  // behind the camera: far away, so out of reach
-  h.u = zx * h.inverse;
-  h.v = zy * h.inverse;
-  const F screen = s.filter * (dx * dx + dy * dy);
-  h.plane = h.u * h.u + h.v * h.v;
-  h.inside = h.plane <= screen;
-  h.raw = s.opacity * exp2((-0.5f * kLog2e) * least(h.plane, screen));
-  const F alpha = least(h.raw, all(kAlphaHigh));
-  // As a sum, for a mask of both would be costly: exact, since one term is zero.
-  h.depth = h.inside ? h.inverse * crossing + s.z * (1.0f - crossing) : all(s.z);
+  m.inverse = 1.0f / greatest(zz, all(1e-6f));  // behind the camera: far away, so out of reach
+  m.u = zx * m.inverse;
+  m.v = zy * m.inverse;
+  const F plane = m.u * m.u + m.v * m.v, screen = s.filter * (dx * dx + dy * dy);
+  m.raw = s.opacity * exp2((-0.5f * kLog2e) * least(plane, screen));
+  m.plane = plane <= screen ? plane : all(-1.0f);
+  return m;
+}
+// `crossing` is one if depth is where the ray crosses the surfel, zero if that of its mean; as a
+// sum, for a mask of both would be costly: exact, since one term is zero.
+TL_INLINE F depth_of(const Surfel& s, F inverse, F plane, float crossing) {
+  return plane >= 0.0f ? inverse * crossing + s.z * (1.0f - crossing) : all(s.z);
+}
+
+struct Hit {  // what is common to both passes for one surfel on one block
+  F weight, next;
+  I use, seen;  // contributes; does or ends the pixel
+};
+// T is negative where a pixel is done, which makes `next` too small for any contribution.
+TL_INLINE Hit evaluate(F raw, F depth, F& T, float near) {
+  Hit h;
+  const F alpha = least(raw, all(kAlphaHigh));
   h.weight = alpha * T;
   h.next = T - h.weight;
-  const I hit = (alpha >= kAlphaLow) & (h.depth > near);
+  const I hit = (alpha >= kAlphaLow) & (depth > near);
   h.use = hit & (h.next > kOpaque);
   h.seen = hit & (T > 0.0f);
   const I stop = hit & ~h.use;
@@ -173,6 +174,7 @@ static void forward_tile(int tile, const Pixels& out, const int* start, const in
   constexpr int kColours = kCount > 0 ? kCount : 1;
   const int across = (out.width + kTile - 1) / kTile, tx = tile % across, ty = tile / across;
   F T[kBlocks], sum_of[kBlocks][kColours], depth[kBlocks], distortion[kBlocks], median[kBlocks];
+  F raw[kBlocks], z_of[kBlocks];
   const Centres pixel(tx, ty);
   const float crossing = crossed ? 1.0f : 0.0f;
   const Exp2 exp2;
@@ -197,13 +199,18 @@ static void forward_tile(int tile, const Pixels& out, const int* start, const in
       const float* feature = features + (long)list[i] * stride;
       for (unsigned todo = masks[i - from]; todo; todo &= todo - 1) {
         const int k = __builtin_ctz(todo);
-        const F dx = pixel.x[k & 3] - s.x, dy = pixel.y[k >> 2] - s.y;
+        const Meeting m = meet(exp2, s, pixel.x[k & 3] - s.x, pixel.y[k >> 2] - s.y);
+        raw[k] = m.raw;
+        z_of[k] = depth_of(s, m.inverse, m.plane, crossing);
+      }
+      for (unsigned todo = masks[i - from]; todo; todo &= todo - 1) {
+        const int k = __builtin_ctz(todo);
         F t = T[k];
-        const Hit h = evaluate(exp2, s, dx, dy, t, near, crossing);
+        const Hit h = evaluate(raw[k], z_of[k], t, near);
         const F w = h.use ? h.weight : F{};
         for (int c = 0; c < kCount; c++) sum_of[k][c] += w * feature[c];
         if (kDepth > 0) {
-          const F z = h.use ? h.depth : F{};
+          const F z = h.use ? z_of[k] : F{};
           // Volatile, or it becomes a masked store, which some processors take twenty steps for.
           const F older = *(volatile F*)(median + k);
           median[k] = (h.use & (t > 0.5f)) ? z : older;
@@ -239,159 +246,6 @@ static void forward_tile(int tile, const Pixels& out, const int* start, const in
     }
     if (kDepth > 0 && out.median) put<1>(out.median, at, out, 1, 1, median + k);
     if (kDepth > 1 && out.distortion) put<1>(out.distortion, at, out, 1, 1, distortion + k);
-  }
-}
-
-// Writes one gradient per used entry of the tile's list: x, y, opacity, A, B, C, z, features.
-template <int kCount, int kDepth>
-static void backward_tile(int tile, const Pixels& image, const Pixels& back, const int* start,
-                          const int* list, const Surfel* surfels, const float* features,
-                          int stride, float near, int crossed, const float* background,
-                          const float* transmittance, const unsigned* used, float* gradient) {
-  const int across = (image.width + kTile - 1) / kTile, tx = tile % across, ty = tile / across;
-  F T[kBlocks], behind[kBlocks], v[kBlocks][kCount], v_depth[kBlocks], v_distortion[kBlocks];
-  F v_median[kBlocks], last[kBlocks], total[kBlocks], total_depth[kBlocks], before[kBlocks];
-  const Centres pixel(tx, ty);
-  const float crossing = crossed ? 1.0f : 0.0f;
-  const Exp2 exp2;
-  for (int k = 0; k < kBlocks; k++) {
-    const I shown = (pixel.x[k & 3] < (float)image.width) & (pixel.y[k >> 2] < (float)image.height);
-    T[k] = shown ? all(1.0f) : all(-1.0f);
-    behind[k] = v_depth[k] = v_distortion[k] = v_median[k] = before[k] = F{};
-    last[k] = total[k] = total_depth[k] = F{};
-    for (int c = 0; c < kCount; c++) v[k][c] = F{};
-  }
-  for (unsigned todo = blocks_in_image(tx, ty, image.width, image.height); todo; todo &= todo - 1) {
-    const int k = __builtin_ctz(todo);
-    const Place at{tx * kTile + (int)block_x(k), ty * kTile + (int)block_y(k)};
-    F t, g, shown[kCount + 1], pulled[kCount + 1], b = {};
-    take<1>(transmittance, at, image, 1, 1, &t);
-    const F cover = 1.0f - t;
-    if (back.alpha) {
-      take<1>(back.alpha, at, image, 1, 1, &g);
-      b = -g * t;
-    }
-    if (back.colour || kDepth > 0) take_colours<kCount, kDepth>(image.colour, image, at, shown);
-    if (back.colour) {
-      take_colours<kCount, kDepth>(back.colour, image, at, pulled);
-      for (int c = 0; c < kCount; c++) {
-        v[k][c] = pulled[c];
-        b += pulled[c] * shown[c];
-      }
-    }
-    if (kCount > 3 && back.normal) {
-      take<3>(image.normal, at, image, 3, 3, shown);
-      take<3>(back.normal, at, image, 3, 3, v[k] + kCount - 3);
-      for (int c = 0; c < 3; c++) b += v[k][kCount - 3 + c] * shown[c];
-    }
-    if (kDepth > 0) {
-      last[k] = t;
-      if (image.depth >= 0) {
-        const F scale = image.expected ? 1.0f / greatest(cover, all(1e-10f)) : all(1.0f);
-        if (back.colour) {
-          v_depth[k] = pulled[kCount] * scale;
-          b += v_depth[k] * shown[kCount];
-        }
-        const F raw = image.expected ? shown[kCount] * cover : shown[kCount];
-        total_depth[k] = raw - t * background[image.depth];
-      }
-      if (back.median) take<1>(back.median, at, image, 1, 1, v_median + k);
-      if (kDepth > 1) {
-        total[k] = cover;
-        F spread;
-        take<1>(back.distortion, at, image, 1, 1, v_distortion + k);
-        take<1>(image.distortion, at, image, 1, 1, &spread);
-        b += 2.0f * v_distortion[k] * spread;
-      }
-    }
-    behind[k] = b;
-  }
-  const int end = start[tile + 1];
-  fetch(surfels, list, start[tile], end);
-  for (int i = start[tile]; i < end; i++) {
-    if ((i - start[tile]) % kBatch == 0) fetch(surfels, list, i + kBatch, end);
-    const unsigned hit = used[i];
-    if (!hit) continue;
-    float* out = gradient + (long)i * kGradient;
-    const Surfel& s = surfels[list[i]];
-    const float* feature = features + (long)list[i] * stride;
-    // First what each block's pixels want, then the sums: those stay in registers.
-    F weight[kBlocks], slope[kBlocks][4];
-    F sigma = {}, mean = {};
-    for (unsigned todo = hit; todo; todo &= todo - 1) {
-      const int k = __builtin_ctz(todo);
-      const F dx = pixel.x[k & 3] - s.x, dy = pixel.y[k >> 2] - s.y;
-      F t = T[k];
-      const Hit h = evaluate(exp2, s, dx, dy, t, near, crossing);
-      T[k] = h.use ? h.next : t;
-      const F w = h.use ? h.weight : F{};
-      F d = {}, vz = {};
-      for (int c = 0; c < kCount; c++) d += v[k][c] * feature[c];
-      if (kDepth > 0) {
-        d += v_depth[k] * h.depth;
-        vz = v_depth[k] * w;
-        if (kDepth > 1) {
-          const F difference = 2.0f * (1.0f - t) - total[k] + w, wz = w * h.depth;
-          const F twice = 2.0f * v_distortion[k];
-          d += twice * (h.depth * difference + total_depth[k] - 2.0f * before[k] - wz);
-          vz += twice * w * difference;
-          before[k] += wz;
-        }
-        if (back.median) {
-          const I middle = h.use & (t > 0.5f) & ((h.next <= 0.5f) | (h.next <= last[k] * 1.001f));
-          vz += middle ? v_median[k] : F{};
-        }
-      }
-      const F rest = behind[k] - w * d;
-      behind[k] = rest;
-      // dL/dalpha = T d - rest / (1 - alpha), dL/dsigma = -alpha times that; none at the clamp.
-      F vs = h.raw * t * (rest / greatest(h.next, all(kOpaque)) - d);
-      vs = (h.use & (h.raw <= kAlphaHigh)) ? vs : F{};
-      sigma += vs;
-      const F on_plane = h.inside ? vs : F{};
-      const F scaled = on_plane * h.inverse;
-      F gz = -scaled * least(h.plane, all(1e18f));  // never infinite, times zero is zero
-      if (kDepth > 0) {
-        const F crossed_depth = h.inside ? vz * crossing : F{};
-        mean += vz - crossed_depth;
-        gz -= crossed_depth * h.inverse * h.inverse;
-      }
-      weight[k] = w;
-      slope[k][0] = scaled * h.u;
-      slope[k][1] = scaled * h.v;
-      slope[k][2] = gz;
-      slope[k][3] = vs - on_plane;
-    }
-    F sf[kCount] = {};
-    for (unsigned todo = hit; todo; todo &= todo - 1) {
-      const int k = __builtin_ctz(todo);
-      for (int c = 0; c < kCount; c++) sf[c] += v[k][c] * weight[k];
-    }
-    F disc_x = {}, disc_y = {}, ax = {}, ay = {}, az = {};
-    F bx = {}, by = {}, bz = {}, cx = {}, cy = {}, cz = {};
-    for (unsigned todo = hit; todo; todo &= todo - 1) {
-      const int k = __builtin_ctz(todo);
-      const F dx = pixel.x[k & 3] - s.x, dy = pixel.y[k >> 2] - s.y;
-      const F gx = slope[k][0], gy = slope[k][1], gz = slope[k][2], disc = slope[k][3];
-      ax += gx;
-      ay += gy;
-      az += gz;
-      bx += gx * dx;
-      by += gy * dx;
-      bz += gz * dx;
-      cx += gx * dy;
-      cy += gy * dy;
-      cz += gz * dy;
-      disc_x += disc * dx;
-      disc_y += disc * dy;
-    }
-    disc_x *= -s.filter;  // sigma = k |pixel - centre|^2 / 2
-    disc_y *= -s.filter;
-    sigma *= -1.0f / s.opacity;  // alpha = opacity exp(-sigma)
-    store(out, sums(disc_x, disc_y, sigma, ax, ay, az, bx, by));
-    store(out + 8, sums(bz, cx, cy, cz, mean, sf[0], sf[1], sf[2]));
-    if (kCount > 3) store(out + 16, sums(sf[3], sf[4], sf[5], F{}));
-    else store(out + 16, F4{});
   }
 }
 
