@@ -15,6 +15,27 @@ class Params(StageParams):
         description="What the mesh is made of: surfels fitted to the pictures and fused, the "
         "outlines' hull moved to where pictures agree, or that hull alone.",
     )
+    start: str = Field(
+        "",
+        pattern=r"^[^/\\\x00-\x1f]*$",
+        description="File in the object's raw/start/ to start from: a mesh (.ply .obj .glb .stl) "
+        "in place of the hull, or splats (.ply .spz) in place of those spread over it.",
+    )
+    start_sha256: str = Field(
+        "",
+        pattern=r"^([0-9a-f]{64})?$",
+        description="SHA-256 of that file, by which results know its content.",
+    )
+    start_scale: float = Field(
+        1.0, gt=0, le=1e6, description="What one unit of that file is, about its origin [m]."
+    )
+    start_turn: tuple[float, float, float] = Field(
+        (0.0, 0.0, 0.0),
+        description="Then it is turned about x, then y, then z of the scan's world [deg].",
+    )
+    start_move: tuple[float, float, float] = Field(
+        (0.0, 0.0, 0.0), description="Last it is moved, into the scan's world [m]."
+    )
     resolution: int = Field(
         80, ge=16, le=400, description="Grid cells of the hull along the object's longest side [1]."
     )

@@ -42,7 +42,8 @@ def metrics(tree: xr.DataTree, inputs: Inputs, params: Params) -> dict[str, Any]
     part = tree["parts"]["part"].values
     held_out = inputs.artifacts["ingest"]["held_out"].values
     judged = _comparisons(tree, inputs, params)
-    return {
+    started = {f"start_{key}": value for key, value in tree.attrs.get("start", {}).items()}
+    return started | {
         "psnr_heldout_mean_db": _mean(list(scores)),
         "psnr_heldout_min_db": float(scores.min()) if len(scores) else None,
         "psnr_heldout_edge_mean_db": _mean([c.psnr_edge for c in judged]),
@@ -188,7 +189,8 @@ def _mesh(tree: xr.DataTree) -> Figure:
             axes.set_title(f"from {azimuth:.0f}°, {elevation:.0f}° up", fontsize=8)
             axes.set_axis_off()
     figure.suptitle(
-        f"Mesh, {len(faces)} faces: shape (orange: inferred, no camera saw it) and vertex colours",
+        f"Mesh, {len(faces)} faces: shape (orange: inferred, no camera saw it) and vertex colours"
+        + (f"; started from {tree.attrs['start']['file']}" if "start" in tree.attrs else ""),
         fontsize=9,
     )
     return figure

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from stages.harness import Inputs
 from stages.reconstruct.checkpoints import Checkpoints
 from stages.reconstruct.params import Params
+from stages.reconstruct.start import read_start, stated
 from twinloop.errors import InputError
 from twinloop.geometry import se3
 from twinloop.geometry.convex import convex_parts
@@ -22,6 +23,8 @@ from twinloop.splat.color import vertex_colors
 from twinloop.splat.encoding import flat_gaussians
 from twinloop.splat.extract import ExtractSettings
 from twinloop.splat.gaussians import Gaussians, on_surface
+from twinloop.splat.imported import Mesh
+from twinloop.splat.imported_start import gaussians_of, surfels_of
 from twinloop.splat.inferred import unseen_vertices
 from twinloop.splat.low_pass import LowPass
 from twinloop.splat.quality import score
@@ -29,10 +32,12 @@ from twinloop.splat.refine import RefineSettings
 from twinloop.splat.scan_views import check_poses, usable
 from twinloop.splat.scene import merge
 from twinloop.splat.shape import FoundShape, ShapeSettings, find_shape
+from twinloop.splat.start_check import FittingStart
 from twinloop.splat.stereo import StereoSettings
 from twinloop.splat.surface import vertex_normals
 from twinloop.splat.surfel_losses import SurfelSettings
 from twinloop.splat.surfel_mesh import SurfelMeshSettings, surfel_training
+from twinloop.splat.surfels import Surfels
 from twinloop.splat.surroundings import fit_surroundings
 from twinloop.splat.texture import bake_texture
 from twinloop.splat.train import TrainSettings, scene_settings, train
@@ -52,9 +57,11 @@ def run(inputs: Inputs, params: Params) -> dict[str, xr.Dataset]:
     check_poses(views, used)
     check_poses(unseen, index)
     states = Checkpoints(inputs, params)
-    found = find_shape(
-        usable(views, used), shape_settings(params), inputs.device, states.of("surfels")
-    )
+    clear = usable(views, used)
+    start = read_start(inputs, params, clear)
+    begin = None if start is None else _shape_start(start, clear, params)
+    settings = shape_settings(params)
+    found = find_shape(clear, settings, inputs.device, states.of("surfels"), begin)
     mesh = decimate(found.mesh.vertices, found.mesh.faces, params.faces, params.decimation_error)
     T_world_object = np.eye(4)
     T_world_object[:3, 3] = mass_properties(mesh.vertices, mesh.faces).centroid
@@ -62,7 +69,7 @@ def run(inputs: Inputs, params: Params) -> dict[str, xr.Dataset]:
     vertices, faces = se3.apply(T_object_world, mesh.vertices), mesh.faces
     found = replace(found, views=found.views.moved(T_world_object))
     gaussians = fit_gaussians(
-        vertices, faces, found, params, inputs.device, T_object_world, states.of("gaussians")
+        vertices, faces, found, params, inputs.device, T_object_world, states.of("gaussians"), start
     )
     result = {
         "/": _frame(T_world_object),
@@ -75,6 +82,8 @@ def run(inputs: Inputs, params: Params) -> dict[str, xr.Dataset]:
         "gaussians": gaussians.to_dataset(),
         "heldout": _heldout(gaussians, unseen.moved(T_world_object), index, inputs, params),
     }
+    if start is not None:
+        result["/"].attrs["start"] = stated(start, params)
     if found.surfels is not None:
         result["surfels"] = transformed(found.surfels, T_object_world).to_dataset()
     if params.scene_iterations > 0:
@@ -138,6 +147,15 @@ def shape_settings(params: Params) -> ShapeSettings:
     )
 
 
+def _shape_start(
+    start: FittingStart, views: Views, params: Params
+) -> Surfels | tuple[Array, NDArray[np.int32]]:
+    """What the shape begins with, of what was imported."""
+    if isinstance(start.found, Mesh):
+        return start.found.vertices, start.found.faces
+    return surfels_of(start.found, views, degree=params.sh_degree)
+
+
 def low_pass(params: Params) -> LowPass:
     """The filter that Gaussians are trained, judged and shown with."""
     return LowPass(params.antialiased, params.eps2d)
@@ -151,8 +169,12 @@ def fit_gaussians(
     device: str,
     T_object_world: Array,
     checkpoint: Checkpoint | None = None,
+    imported: FittingStart | None = None,
 ) -> Gaussians:
-    """The set for pictures: Gaussians of their own, or with `sets: joint` the surfels as such."""
+    """The set for pictures: Gaussians of their own, or with `sets: joint` the surfels as such.
+
+    They begin on the mesh, or with the splats that were `imported`, which are in the world.
+    """
     if params.sets == "joint":
         if found.surfels is None:
             raise InputError(
@@ -160,8 +182,12 @@ def fit_gaussians(
                 "none; set surface: surfels, or sets: disjoint"
             )
         return flat_gaussians(transformed(found.surfels, T_object_world))
-    colors = vertex_colors(vertices, faces, found.views)
-    start = on_surface(vertices, faces, colors, params.gaussians, params.sh_degree, params.seed)
+    if imported is not None and not isinstance(imported.found, Mesh):
+        start = gaussians_of(imported.found, found.views, degree=params.sh_degree)
+        start = transformed(start, T_object_world)
+    else:
+        colors = vertex_colors(vertices, faces, found.views)
+        start = on_surface(vertices, faces, colors, params.gaussians, params.sh_degree, params.seed)
     settings = TrainSettings(
         iterations=params.iterations,
         most=params.most_gaussians,

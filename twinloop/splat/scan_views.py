@@ -135,6 +135,20 @@ def check_shape(vertices: Float, faces: Faces, views: Views) -> None:
         InputError: A size that no object of a table top has, or an outline unlike the masks.
     """
     check_size(float(np.ptp(vertices, axis=0).max()))
+    overlap = mask_overlap(vertices, faces, views)
+    if overlap < LEAST_OVERLAP:
+        raise InputError(
+            f"masks and poses disagree: the shape that all views agree on covers {overlap:.0%} of "
+            f"the masks (median, intersection over union), expected {LEAST_OVERLAP:.0%}. Are the "
+            "poses camera-to-world with OpenCV's axes, and do the silhouettes show one object?"
+        )
+
+
+def mask_overlap(vertices: Float, faces: Faces, views: Views) -> float:
+    """Intersection over union of a mesh's outline with the masks, median over a dozen views.
+
+    vertices (v, 3) m, in the views' world.
+    """
     renderer = MeshRenderer(vertices, faces)
     height, width = views.mask.shape[1:]
     overlaps = []
@@ -144,13 +158,7 @@ def check_shape(vertices: Float, faces: Faces, views: Views) -> None:
         inside = views.mask[i] >= 128
         union = int((drawn | inside).sum())
         overlaps.append(float((drawn & inside).sum() / union) if union else 0.0)
-    overlap = float(np.median(overlaps))
-    if overlap < LEAST_OVERLAP:
-        raise InputError(
-            f"masks and poses disagree: the shape that all views agree on covers {overlap:.0%} of "
-            f"the masks (median, intersection over union), expected {LEAST_OVERLAP:.0%}. Are the "
-            "poses camera-to-world with OpenCV's axes, and do the silhouettes show one object?"
-        )
+    return float(np.median(overlaps))
 
 
 def check_size(side: float) -> None:

@@ -59,19 +59,29 @@ def find_shape(
     settings: ShapeSettings,
     device: str = "cpu",
     checkpoint: Checkpoint | None = None,
+    start: tuple[Float, Faces] | Surfels | None = None,
 ) -> FoundShape:
     """Closed mesh of the object that posed, masked pictures show; world frame, m.
 
-    `checkpoint` keeps the state of the surfels' training (see `train`).
+    `checkpoint` keeps the state of the surfels' training (see `train`). `start`, of the object and
+    in the views' world: a solid mesh takes the hull's place as it is (it is not smoothed, and moved
+    to where pictures agree only for ``surface="refined"``); surfels are those that training begins
+    with.
 
     Raises:
         InputError: Outlines that no point agrees with, or a shape unlike them.
     """
     s = settings
     making = replace(s.surfels, table=s.table, tolerate=s.tolerate)
-    vertices, faces = hull_mesh(views, s.resolution, s.tolerate, s.table)
+    if isinstance(start, tuple):
+        vertices, faces = start
+    else:
+        vertices, faces = hull_mesh(views, s.resolution, s.tolerate, s.table)
     check_shape(vertices, faces, views)
-    if s.surface == "surfels" and s.surfels.stereo is not None:
+    if isinstance(start, tuple):
+        if s.refine is not None and s.surface == "refined":
+            vertices = refine(vertices, faces, views, s.refine, s.table)
+    elif s.surface == "surfels" and s.surfels.stereo is not None:
         vertices, faces = first_mesh(views, making)
     else:
         cell = float(np.ptp(vertices, axis=0).max()) / s.resolution
@@ -82,7 +92,8 @@ def find_shape(
     views = mend_masks(vertices, faces, views)
     if s.surface != "surfels":
         return FoundShape(_coloured(vertices, faces, views), None, views)
-    surfels, mesh = surfel_mesh(views, making, device, (vertices, faces), checkpoint)
+    begin = start if isinstance(start, Surfels) else (vertices, faces)
+    surfels, mesh = surfel_mesh(views, making, device, begin, checkpoint)
     edges = mesh.vertices[mesh.faces[:, 1]] - mesh.vertices[mesh.faces[:, 0]]
     step = float(np.median(np.linalg.norm(edges, axis=1)))
     vertices = smooth(mesh.vertices, mesh.faces, s.polish, s.table, step)

@@ -67,12 +67,13 @@ def surfel_mesh(
     views: Views,
     settings: SurfelMeshSettings | None = None,
     device: str = "cpu",
-    start: tuple[Float, Faces] | None = None,
+    start: tuple[Float, Faces] | Surfels | None = None,
     checkpoint: Checkpoint | None = None,
 ) -> tuple[Surfels, SurfaceMesh]:
     """Surfels trained on the views, and their mesh; both in the views' world, m.
 
-    `start` (vertices (v, 3) m, faces (f, 3)) is a mesh to begin with instead of `first_mesh`'s;
+    `start` (vertices (v, 3) m, faces (f, 3)) is a mesh to begin with instead of `first_mesh`'s,
+    or the surfels themselves;
     `checkpoint` keeps the training's state (see `train`). The
     extraction runs on the CPU and takes the low-pass factor that training ended with. On "cuda"
     gsplat trains, whose factor is 2: surfels sink twice as far, of which more remains, and a
@@ -82,9 +83,12 @@ def surfel_mesh(
         InputError: Views, masks or poses that nothing can be reconstructed from.
     """
     s = settings or SurfelMeshSettings()
-    start = start or first_mesh(views, s)
-    colors = vertex_colors(*start, views)
-    made = on_surface(*start, colors, s.count, s.degree, s.training.seed)
+    if isinstance(start, Surfels):
+        made = start
+    else:
+        start = start or first_mesh(views, s)
+        colors = vertex_colors(*start, views)
+        made = on_surface(*start, colors, s.count, s.degree, s.training.seed)
     objective = SurfelObjective(s.losses)
     surfels = train(made, views, s.training, device, objective=objective, checkpoint=checkpoint)
     factor = float(device_keywords(device, s.training.filter_last)["filter_inv_square"])
