@@ -175,7 +175,7 @@ class View:
         self.totals = torch.zeros(2, dtype=torch.int32)
         capacity, again = 6 * n + 1024, 0
         while True:
-            self.place, self.list, self.row = torch.empty(3, capacity, dtype=torch.int32)
+            self.place, self.list = torch.empty(2, capacity, dtype=torch.int32)
             table = self._table(scratch=scratch)
             wp.launch(
                 kernels.pack_and_bin,
