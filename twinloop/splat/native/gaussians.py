@@ -14,9 +14,10 @@ hand.
 The conic is kept factored, sigma = (p (dx + s dy)^2 + q dy^2) / 2: never negative, and exact in
 float32 where a dx^2 + 2 b dx dy + c dy^2 cancels, as it does for needles.
 
-Each entry of a tile's list has its own row of gradient sums, written once, where the rows of one
-Gaussian lie side by side; they are added up per Gaussian in that order. So nothing is cleared or
-shared between threads, and the result does not depend on how tiles are split over them.
+Each entry of a tile's list has its own row of gradient sums, written once and in the list's order,
+for writing here and there costs more than reading so; they are added up per Gaussian in the order
+of its entries. So nothing is cleared or shared between threads, and the result does not depend on
+how tiles are split over them.
 """
 
 RECORD = 16
@@ -49,7 +50,6 @@ FIELDS = (
     "begin",
     "place",
     "list",
-    "row",
     "image",
     "transmittance",
     "used",
@@ -204,14 +204,13 @@ TL_INLINE void forward_tile(int tile, int width, int height, int stride, int cou
   }
 }
 
-// Writes, per entry of the list, in its row: sums over the tile's pixels of v, v u,
+// Writes a row per entry of the list: sums over the tile's pixels of v, v u,
 // v dy, v u^2, v u dy, v dy^2 with v = alpha dL/dalpha, and the gradient of the features.
 // `alpha_gradient` may be null.
 template <int C>
 TL_INLINE void backward_tile(int tile, int width, int height, int stride, int count,
-                             const int* start, const int* list, const int* row,
-                             const Gaussian* records, const float* image,
-                             const float* transmittance, const unsigned* used,
+                             const int* start, const int* list, const Gaussian* records,
+                             const float* image, const float* transmittance, const unsigned* used,
                              const float* image_gradient, const float* alpha_gradient,
                              float* gradient) {
   const int across = (width + kTile - 1) / kTile, tx = tile % across, ty = tile / across;
@@ -237,7 +236,7 @@ TL_INLINE void backward_tile(int tile, int width, int height, int stride, int co
   fetch(records, list, start[tile], end);
   for (int i = start[tile]; i < end; i++) {
     if ((i - start[tile]) % kBatch == 0) fetch(records, list, i + kBatch, end);
-    float* out = gradient + (long)row[i] * 12;
+    float* out = gradient + (long)i * 12;
     const unsigned hit = used[i];
     if (!hit) {
       store(out, F8{});
@@ -287,18 +286,24 @@ TL_INLINE void backward_tile(int tile, int width, int height, int stride, int co
 // Gradient of the geometry and features of Gaussians [from, to): adds to geometry_gradient (x, y,
 // conic p, s, q, opacity), sets feature_gradient.
 TL_INLINE void gather(int from, int to, const float* geometry, const int* rank, const int* begin,
-                      const float* gradient, int stride, int first, int count,
+                      const int* place, const float* gradient, int stride, int first, int count,
                       float* geometry_gradient, float* feature_gradient) {
   for (int i = from; i < to; i++) {
     F8 low = {};
     F4 high = {};
-    const int n = rank[i];
+    const int n = rank[i], later = i + 8 < to ? rank[i + 8] : -1;
+    if (later >= 0)
+      for (int e = begin[later]; e < begin[later + 1]; e++) {
+        __builtin_prefetch(gradient + (long)place[e] * 12);
+        __builtin_prefetch(gradient + (long)place[e] * 12 + 11);
+      }
     if (n >= 0)
       for (int e = begin[n]; e < begin[n + 1]; e++) {
+        const float* from_entry = gradient + (long)place[e] * 12;
         F8 a;
         F4 b;
-        __builtin_memcpy(&a, gradient + (long)e * 12, sizeof a);
-        __builtin_memcpy(&b, gradient + (long)e * 12 + 8, sizeof b);
+        __builtin_memcpy(&a, from_entry, sizeof a);
+        __builtin_memcpy(&b, from_entry + 8, sizeof b);
         low += a;
         high += b;
       }
@@ -328,7 +333,7 @@ struct View {
   const float *geometry, *depths, *features;
   int *scratch, *order, *rank, *radii;
   Gaussian* records;
-  int *totals, *start, *begin, *place, *list, *row;
+  int *totals, *start, *begin, *place, *list;
   float *image, *transmittance;
   unsigned* used;
   const float *image_gradient, *alpha_gradient;
@@ -347,8 +352,6 @@ TL_INLINE void pack_and_bin(const View& v, bool again, float radius_clip) {
   const int across = (v.width + kTile - 1) / kTile, down = (v.height + kTile - 1) / kTile;
   v.totals[1] =
       bin(v.totals[0], v.records, across, down, v.capacity, v.start, v.begin, v.place, v.list);
-  if (v.totals[1] <= v.capacity)
-    for (int e = 0; e < v.totals[1]; e++) v.row[v.place[e]] = e;
 }
 template <int C>
 TL_INLINE void forward_tile(const View& v, int tile) {
@@ -357,13 +360,13 @@ TL_INLINE void forward_tile(const View& v, int tile) {
 }
 template <int C>
 TL_INLINE void backward_tile(const View& v, int tile) {
-  backward_tile<C>(tile, v.width, v.height, v.channels, v.part, v.start, v.list, v.row, v.records,
+  backward_tile<C>(tile, v.width, v.height, v.channels, v.part, v.start, v.list, v.records,
                    v.image + v.first, v.transmittance, v.used, v.image_gradient + v.first,
                    v.first == 0 ? v.alpha_gradient : (const float*)0, v.rows);
 }
 TL_INLINE void gather(const View& v, int from, int to) {
-  gather(from, to, v.geometry, v.rank, v.begin, v.rows, v.stride, v.first, v.part,
-         v.geometry_gradient, v.feature_gradient);
+  gather(from, to, v.geometry, v.rank, v.begin, v.place, v.rows, v.stride, v.first,
+         v.part, v.geometry_gradient, v.feature_gradient);
 }
 
 }  // namespace twinloop
