@@ -218,6 +218,7 @@ def test_options_that_do_not_work_are_refused(options: dict[str, Any], match: st
         ({"quats": torch.tensor(1.0)}, "quats is a number, expected a tensor"),
         ({"opacities": torch.full((4,), 1.5)}, "opacities from 1.5"),
         ({"viewmats": torch.zeros(1, 4, 4)}, "determinant 0"),
+        ({"viewmats": torch.arange(16.0).sqrt()[[0, 1, 2, 3] * 4].view(1, 4, 4)}, "determinant 0"),
         ({"viewmats": torch.zeros(0, 4, 4), "Ks": torch.zeros(0, 3, 3)}, "no camera"),
         ({"Ks": torch.zeros(1, 3, 3)}, "focal lengths above zero"),
         ({"backgrounds": torch.full((1, 3), torch.nan)}, "backgrounds has values"),
@@ -233,3 +234,34 @@ def test_both_rasterisers_refuse_the_same(function: Any, wrong: Any, match: str)
     given = dict(zip(names, gaussians, strict=True), viewmats=view[None], Ks=K[None])
     with pytest.raises(InputError, match=match):
         function(**{**given, "width": 8, "height": 8, **wrong})
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_gradients_of_cameras_add_up(shared: bool) -> None:
+    """Those of two cameras are the sums of each one's, harmonics that are not used have zero."""
+    gaussians, view = scene(40)
+    means, *rest = gaussians[:4]
+    means[:17] -= 100 * view[2, :3]  # behind the cameras, whole groups of eight and more
+    views = torch.stack([view, view])
+    views[1, 2, 3] += 0.5
+    g = torch.Generator().manual_seed(4)
+    harmonics = torch.rand(*(() if shared else (2,)), 40, 9, 3, generator=g)
+    pull = torch.randn(2, HEIGHT, WIDTH, 3, generator=g)
+
+    def gradients(cameras: slice) -> list[torch.Tensor]:
+        colors = harmonics if shared else harmonics[cameras]
+        free = [t.clone().requires_grad_() for t in (means, *rest, colors)]
+        image, _, _ = rasterization(
+            *free, views[cameras], K[None].repeat(2, 1, 1)[cameras], WIDTH, HEIGHT, sh_degree=1
+        )
+        (image * pull[cameras]).sum().backward()
+        return [t.grad for t in free if t.grad is not None]
+
+    both, one, other = (gradients(slice(*at)) for at in ((0, 2), (0, 1), (1, 2)))
+    for k in range(4):
+        torch.testing.assert_close(both[k], one[k] + other[k])
+    colors = one[4] + other[4] if shared else torch.cat([one[4], other[4]])
+    torch.testing.assert_close(both[4], colors)
+    assert float(both[4].abs().sum()) > 0
+    assert not both[4][..., 4:, :].any()
+    assert not any(t[:17].any() for t in both[:4])

@@ -67,16 +67,20 @@ def render(
         means, quats, scales, opacities, colors, viewmats, means2d, views
     )
     with torch.no_grad():
-        geometry = torch.stack([v.geometry for v in views])
+        geometry = _stack([v.geometry for v in views])
         p, s, q = geometry[..., 2], geometry[..., 3], geometry[..., 4]
         info = {
             "means2d": means2d,
             "conics": torch.stack([p, p * s, q + p * s * s], dim=-1),
-            "depths": torch.stack([v.depths for v in views]),
+            "depths": _stack([v.depths for v in views]),
             "opacities": geometry[..., 5],
-            "radii": torch.stack([v.radii for v in views]),
+            "radii": _stack([v.radii for v in views]),
         }
     return images, alphas, info
+
+
+def _stack(tensors: list[Tensor]) -> Tensor:
+    return tensors[0][None] if len(tensors) == 1 else torch.stack(tensors)
 
 
 class _Rasterize(torch.autograd.Function):
@@ -97,13 +101,8 @@ class _Rasterize(torch.autograd.Function):
         rendered = [view.forward() for view in views]
         for view, image_mean in zip(views, means2d.detach(), strict=True):
             image_mean.copy_(view.geometry[:, :2])
-        if len(views) == 1:
-            (image, passed) = rendered[0]
-            return image[None], (1 - passed)[None, ..., None]
-        return (
-            torch.stack([image for image, _ in rendered]),
-            torch.stack([1 - passed for _, passed in rendered])[..., None],
-        )
+        passed = _stack([transmittance for _, transmittance in rendered])
+        return _stack([image for image, _ in rendered]), (1 - passed)[..., None]
 
     @staticmethod
     @once_differentiable  # type: ignore[untyped-decorator]

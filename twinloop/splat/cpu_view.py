@@ -22,6 +22,7 @@ from twinloop.splat.native.gaussians import CHANNELS, FIELDS, GEOMETRY, RECORD, 
 from twinloop.splat.native.projection import CAMERA, CHUNK, LENS
 from twinloop.splat.native.projection import FIELDS as SCENE
 from twinloop.splat.native.simd import TILE
+from twinloop.splat.raster_checks import inverse
 from twinloop.threads import each, worker_count
 
 MOST_ENTRIES = 2**28
@@ -47,11 +48,15 @@ class Settings:
 
 def _addresses(fields: tuple[str, ...], values: dict[str, int | Tensor | None]) -> array[int]:
     """A struct of the native code: numbers and addresses of tensors, zero where there is none."""
-    for name, value in values.items():
-        if isinstance(value, Tensor) and not value.is_contiguous():
-            raise ValueError(f"{name} must be contiguous for the native code")
-    known = {k: v.data_ptr() if isinstance(v, Tensor) else v for k, v in values.items()}
-    return array("q", [known.get(name) or 0 for name in fields])
+    packed = array("q")
+    for name in fields:
+        value = values.get(name)
+        if isinstance(value, Tensor):
+            if not value.is_contiguous():
+                raise ValueError(f"{name} must be contiguous for the native code")
+            value = value.data_ptr()
+        packed.append(value or 0)
+    return packed
 
 
 class View:
@@ -71,15 +76,19 @@ class View:
         self.inputs = [t.detach() for t in (means, quats, scales, opacities, colors)]
         self.settings = settings
         self.n = len(means)
-        self.viewmat = viewmat.detach().double()
-        rotation, translation = self.viewmat[:3, :3], self.viewmat[:3, 3]
-        self.eye = -torch.linalg.solve(rotation, translation)
+        rows = viewmat.tolist()
+        rotation, translation = [row[:3] for row in rows[:3]], [row[3] for row in rows[:3]]
+        back = inverse(rotation)
+        if back is None:  # the public functions look before
+            raise ValueError(f"view matrix {rows} cannot be inverted")
+        self.back = back
+        self.eye = [-sum(x * t for x, t in zip(row, translation, strict=True)) for row in back]
         self.chunks = max(1, -(-self.n // CHUNK))
         k = settings.Ks[camera].tolist()
         numbers = [
-            *(x for row in rotation.tolist() for x in row),
-            *translation.tolist(),
-            *self.eye.tolist(),
+            *(x for row in rotation for x in row),
+            *translation,
+            *self.eye,
             *(k[0][0], k[1][1], k[0][2], k[1][2]),
             *(settings.width, settings.height, settings.near, settings.far, settings.eps2d),
         ]
@@ -292,7 +301,8 @@ class View:
 
     def _camera_backward(self, values: Tensor, gradient: Tensor) -> None:
         """Gradient of the view matrix by those of rotation, translation and eye, -R^-1 t."""
-        pulled = torch.linalg.solve(self.viewmat[:3, :3].T, values[12:])
-        rotation = values[:9].reshape(3, 3) - torch.outer(pulled, self.eye)
+        pulled = torch.tensor(self.back, dtype=torch.float64).T @ values[12:]
+        eye = torch.tensor(self.eye, dtype=torch.float64)
+        rotation = values[:9].reshape(3, 3) - torch.outer(pulled, eye)
         gradient[:3, :3] += rotation.float()
         gradient[:3, 3] += (values[9:12] - pulled).float()

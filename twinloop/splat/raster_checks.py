@@ -56,6 +56,21 @@ def check_values(name: str, opacities: Tensor, Ks: Tensor) -> None:
             )
 
 
+def inverse(matrix: list[list[float]]) -> list[list[float]] | None:
+    """Inverse of a 3 x 3 matrix, None if it has none, many times faster than torch's."""
+    (a, b, c), (d, e, f), (g, h, i) = matrix
+    down = e * i - f * h, f * g - d * i, d * h - e * g  # cofactors of the first row
+    size = a * down[0] + b * down[1] + c * down[2]
+    scale = math.prod(math.hypot(*row) for row in matrix)
+    if abs(size) <= 1e-14 * scale:  # what rounding may leave of zero
+        return None
+    return [
+        [down[0] / size, (c * h - b * i) / size, (b * f - c * e) / size],
+        [down[1] / size, (a * i - c * g) / size, (c * d - a * f) / size],
+        [down[2] / size, (b * g - a * h) / size, (a * e - b * d) / size],
+    ]
+
+
 def counts(name: str, sh_degree: int | None, **tensors: Tensor) -> tuple[int, int]:
     """How many splats and cameras there are, of tensors that are some; `name` begins messages.
 
@@ -73,8 +88,8 @@ def counts(name: str, sh_degree: int | None, **tensors: Tensor) -> tuple[int, in
     if len(views) == 0:
         raise InputError(f"{name}: viewmats has no camera, expected one or more")
     if views.shape[1:] == (4, 4):
-        for i, size in enumerate(torch.linalg.det(views[:, :3, :3].double()).tolist()):
-            if size == 0:
+        for i, matrix in enumerate(views[:, :3, :3].tolist()):
+            if inverse(matrix) is None:
                 raise InputError(
                     f"{name}: viewmats[{i}] has a 3x3 part of determinant 0, expected a rotation"
                 )
