@@ -170,13 +170,17 @@ def over_white(
 
 
 def psnr_white(
-    splats: Gaussians | Surfels, views: Views, device: str = "cpu", masked: bool = True
+    splats: Gaussians | Surfels,
+    views: Views,
+    device: str = "cpu",
+    masked: bool = True,
+    low_pass: LowPass = PLAIN,
 ) -> list[float]:
     """PSNR (dB) of each whole picture over white (see `over_white`), as NeRF's scenes are judged.
 
     Background that both show white counts, so that the figure rises with the share of it.
     """
-    pairs = (over_white(splats, views, i, device, masked) for i in range(len(views)))
+    pairs = (over_white(splats, views, i, device, masked, low_pass) for i in range(len(views)))
     return [psnr(shown - truth) for truth, shown in pairs]
 
 
