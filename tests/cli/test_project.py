@@ -216,7 +216,7 @@ def test_status_and_check_explain_a_broken_project(project: Miniature) -> None:
 def test_a_second_run_is_refused_with_the_first_ones_name(project: Miniature) -> None:
     """Two runs of one project: exit code 3, and the process that holds it."""
     (project.root / "datasets/objects.yaml").write_text("objects: [ant]\n")
-    project.override("ant", "a", sleep=20)
+    project.override("ant", "a", sleep=120)
     first = subprocess.Popen(
         [*TWINLOOP, "run", "-q"],
         cwd=project.root,
