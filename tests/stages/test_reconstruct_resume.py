@@ -60,6 +60,8 @@ def box(root: Path) -> Inputs:
     """Twelve tiny pictures of a rounded box."""
     made = scan(rounded_box(), views=12, width=90, height=68, supersample=1)
     (root / "datasets/box").mkdir(parents=True, exist_ok=True)
+    (root / "code.py").write_text("")
+    (root / "dvc.yaml").write_text("stages: {reconstruct: {do: {deps: [code.py]}}}")
     return inputs_of(made.frames, root)
 
 
@@ -106,12 +108,11 @@ def test_a_killed_run_goes_on_to_the_same_bytes(
     assert steps == [True] * 15 + [False] * 20
 
 
-def test_a_state_of_other_parameters_frames_or_code_is_left_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_state_of_other_parameters_frames_or_code_is_left_alone(tmp_path: Path) -> None:
     """Each is a folder of its own; those that are not this run's go away."""
     inputs = box(tmp_path)
     first = checkpoints.Checkpoints(inputs, TINY)
+    assert first.folder is not None
     assert first.folder == checkpoints.Checkpoints(inputs, TINY).folder
     first.folder.mkdir(parents=True)
     (first.folder / "surfels.safetensors").write_bytes(b"state")
@@ -122,17 +123,22 @@ def test_a_state_of_other_parameters_frames_or_code_is_left_alone(
     frames = checkpoints.Checkpoints(inputs, TINY)
     (tmp_path / "versions.yaml").write_text("torch: 0\n")
     versions = checkpoints.Checkpoints(inputs, TINY)
-    monkeypatch.setattr(checkpoints, "CODE", (tmp_path,))
+    (tmp_path / "code.py").write_text("other")
     code = checkpoints.Checkpoints(inputs, TINY)
     assert len({c.folder for c in (first, other, frames, versions, code)}) == 5
+    (tmp_path / "dvc.yaml").unlink()
+    assert checkpoints.Checkpoints(inputs, TINY).of("surfels") is None
 
 
 def test_a_damaged_state_is_deleted_with_a_warning(tmp_path: Path) -> None:
     """Nobody has to find a hidden file before the stage runs again."""
     states = checkpoints.Checkpoints(box(tmp_path), TINY)
+    assert states.folder is not None
     states.folder.mkdir(parents=True)
     path = states.folder / "surfels.safetensors"
     path.write_bytes(b"no state")
     with pytest.warns(CaptureWarning, match=r"surfels\.safetensors: no checkpoint"):
-        assert states.of("surfels").path == path
+        state = states.of("surfels")
+    assert state is not None
+    assert state.path == path
     assert not path.exists()
