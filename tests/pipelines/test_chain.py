@@ -250,14 +250,14 @@ def followers(graph: Graph, first: str) -> list[str]:
 def test_one_parameter_reruns_what_follows_and_kill_9_loses_only_the_running_stage(
     built: Built, tmp_path: Path
 ) -> None:
-    """Train's seed changes; killed within evaluate; the next run keeps train and goes on."""
+    """Retarget's seed changes; killed within train; the next run keeps retarget and goes on."""
     project = built.copy(tmp_path / "project")
     card = project.root / "datasets/tiny/object.yaml"
     content = yaml.safe_load(card.read_text())
-    content["overrides"]["train"]["seed"] = 11
+    content["overrides"]["retarget"]["seed"] = 11
     card.write_text(yaml.safe_dump(content))
-    expected = followers(read_graph(project.root), "train")
-    assert expected[:2] == ["train", "evaluate"]
+    expected = followers(read_graph(project.root), "retarget")
+    assert expected[:2] == ["retarget", "train"]
     process = subprocess.Popen(
         [sys.executable, "-m", "pipelines", "run", "--json"],
         cwd=project.root,
@@ -270,17 +270,17 @@ def test_one_parameter_reruns_what_follows_and_kill_9_loses_only_the_running_sta
     ran = []
     for line in process.stderr:
         event = json.loads(line)
-        if (event["stage"], event["state"]) == ("evaluate", "running"):
+        if (event["stage"], event["state"]) == ("train", "running"):
             os.kill(process.pid, signal.SIGKILL)
             break
         if event["state"] == "ran":
             ran.append(event["stage"])
     process.stderr.close()
     assert process.wait() == -signal.SIGKILL
-    assert ran == ["train"]
+    assert ran == ["retarget"]
     result = run_all(project.root)
     assert not result.failed, result.runs[0].error
-    assert result.salvaged == ["train@tiny"]
+    assert result.salvaged == ["retarget@tiny"]
     assert [run.name for run in result.runs] == ["tiny"]
     states = result.runs[0].states
     assert [s for s, state in states.items() if state == "ran"] == expected[1:]
