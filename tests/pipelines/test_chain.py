@@ -250,14 +250,13 @@ def followers(graph: Graph, first: str) -> list[str]:
 def test_one_parameter_reruns_what_follows_and_kill_9_loses_only_the_running_stage(
     built: Built, tmp_path: Path
 ) -> None:
-    """Retarget's seed changes; killed within train; the next run keeps retarget and goes on."""
+    """Identify's seed changes; killed within train; the next run keeps identify and goes on."""
     project = built.copy(tmp_path / "project")
     card = project.root / "datasets/tiny/object.yaml"
     content = yaml.safe_load(card.read_text())
-    content["overrides"]["retarget"]["seed"] = 11
+    content["overrides"]["identify"]["seed"] = 11
     card.write_text(yaml.safe_dump(content))
-    expected = followers(read_graph(project.root), "retarget")
-    assert expected[:2] == ["retarget", "train"]
+    expected = followers(read_graph(project.root), "identify")
     process = subprocess.Popen(
         [sys.executable, "-m", "pipelines", "run", "--json"],
         cwd=project.root,
@@ -277,10 +276,10 @@ def test_one_parameter_reruns_what_follows_and_kill_9_loses_only_the_running_sta
             ran.append(event["stage"])
     process.stderr.close()
     assert process.wait() == -signal.SIGKILL
-    assert ran == ["retarget"]
+    assert ran == ["identify"]
     result = run_all(project.root)
     assert not result.failed, result.runs[0].error
-    assert result.salvaged == ["retarget@tiny"]
+    assert result.salvaged == ["identify@tiny"]
     assert [run.name for run in result.runs] == ["tiny"]
     states = result.runs[0].states
     assert [s for s, state in states.items() if state == "ran"] == expected[1:]
