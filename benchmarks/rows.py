@@ -61,13 +61,16 @@ def digest(row: Row, suite: Path) -> str:
     return total.hexdigest()
 
 
-def main(name: str, suite: Path, rows: list[Row]) -> None:
-    """Run the rows of a suite that are not cached and write its results and plot."""
+def main(name: str, suite: Path, rows: list[Row], more: str = "") -> None:
+    """Run the rows of a suite that are not cached and write its results and plot.
+
+    ``more`` is added to the help: what the suite itself understands.
+    """
     parser = argparse.ArgumentParser(
         prog=f"python -m benchmarks.{name}",
         description=f"Measure the figures of '{name}'; rows already measured for this code and "
         "these params are taken from the cache.",
-        epilog="rows: " + ", ".join(row.name for row in rows),
+        epilog="rows: " + ", ".join(row.name for row in rows) + more,
     )
     parser.add_argument("--only", metavar="ROW", help="run this row alone, cached or not")
     arguments = parser.parse_args()
@@ -125,7 +128,10 @@ def reached(figure: dict[str, Any]) -> bool | None:
 
 def table(figures: list[dict[str, Any]]) -> str:
     """Return the figures as a Markdown table."""
+    peers = any(f["peer"] for f in figures)
     lines = ["| figure | value | 95 % interval | n | target | |", "|---|---|---|---|---|---|"]
+    if peers:
+        lines = [lines[0] + " beside |", lines[1] + "---|"]
     for f in figures:
         value = f"{f['value']:.4g}" if isinstance(f["value"], float) else str(f["value"])
         interval = " to ".join(f"{v:.3g}" for v in f["interval"]) if f["interval"] else "–"
@@ -136,7 +142,7 @@ def table(figures: list[dict[str, Any]]) -> str:
         verdict = {True: "reached", False: "missed", None: ""}[reached(f)]
         lines.append(
             f"| {f['figure']} | {value} {f['unit']} | {interval} | {f['n']} "
-            f"| {target} | {verdict} |"
+            f"| {target} | {verdict} |" + (f" {f['peer'] or ''} |" if peers else "")
         )
     return "\n".join(lines)
 

@@ -88,4 +88,4 @@ ROWS = [
 if __name__ == "__main__":
     if "--gpu" in sys.argv:
         sys.argv = [sys.argv[0], "--only", GPU.name]
-    main("splat", Path(__file__), ROWS)
+    main("splat", Path(__file__), ROWS, "; --gpu is short for --only gpu")

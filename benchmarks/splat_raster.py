@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -24,10 +23,11 @@ from scipy.spatial.transform import Rotation
 from torch import Tensor
 
 from benchmarks.rows import Figure
+from tests.realdata import ROOT as DATA
 from twinloop.splat.rasterize import rasterization
 from twinloop.threads import torch_on_one_thread
 
-BUNNY = Path(__file__).parents[2] / "shared" / "data" / "bunny" / "bunny.obj"
+BUNNY = DATA / "bunny" / "bunny.obj"
 CASES = ((5000, 200), (5000, 400), (20000, 200), (20000, 400))
 TARGETS = {
     ("3DGS", 5000, 200): 10.0,

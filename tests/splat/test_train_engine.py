@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.splat.little import DISTANCE, ball, little, poses, same, start
+from tests.splat.little import DISTANCE, RADIUS, ball, little, poses, same, start
 from twinloop.errors import InputError, ParamsError
 from twinloop.splat.exposure import Exposure
 from twinloop.splat.gaussians import Gaussians
@@ -16,6 +16,7 @@ from twinloop.splat.model import NAMES
 from twinloop.splat.pictures import crops, halved
 from twinloop.splat.pose_refine import PoseRefinement, exponential
 from twinloop.splat.quality import psnr_white
+from twinloop.splat.start import from_masks
 from twinloop.splat.train import Step, TrainSettings, scene_settings, train
 from twinloop.splat.trainer import Trainer
 from twinloop.splat.views import Views
@@ -282,3 +283,12 @@ def test_a_start_of_a_files_raw_numbers_is_refused(wrong: dict[str, Any], match:
         value = np.full_like(getattr(begin, name), value)
     with pytest.raises(InputError, match=match):
         train(replace(begin, **{name: value}), little()[1], TrainSettings(iterations=1))
+
+
+def test_a_start_of_few_large_gaussians_is_trained() -> None:
+    """Fifty cover the ball with a width of two fifths of its radius: none of them is huge."""
+    _, views, _ = little()
+    few = from_masks(views, 50, 1)
+    assert np.median(few.scales.max(axis=1)) > 0.3 * RADIUS
+    found = train(few, views, TrainSettings(iterations=60, densify_times=4))
+    assert len(found) > 50

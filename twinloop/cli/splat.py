@@ -20,7 +20,7 @@ splat = typer.Typer(
     name="splat",
     help="Gaussian splats in files: look at, convert, move, merge and render them.",
     epilog="""
-[bold]Files[/bold]  .ply (exact, every viewer) and .spz (a tenth of the size, lossy; needs
+[bold]Files[/bold]  .ply (exact, every viewer) and .spz (a fifth of the size, lossy; needs
 `pip install 'twinloop\\[splat]'`). Lengths are metres and z is up.
 
 [bold]Examples[/bold]
@@ -88,7 +88,7 @@ def convert(source: Source, target: Target) -> None:
     """Write a file of splats in another format, by the names' endings.
 
     From .ply to .ply nothing is lost, only put in the usual order; .spz loses what its bits do not
-    hold: scales 3 %, opacities and colours 1/255, rotations 0.1 degrees.
+    hold: scales 3 %, opacities and colours 1/255, rotations 0.3 degrees.
     """
     from twinloop.splat.imported import load_splats, save_splats
 

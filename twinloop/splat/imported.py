@@ -115,8 +115,8 @@ def check_extent(path: Path, extent: float, scale: float) -> None:
     guess = f"; it looks like {' or '.join(fits)}" if fits else ""
     raise InputError(
         f"{path}: is {extent:.4g} m long with scale {scale:g}, expected {SMALLEST:g} to "
-        f"{LARGEST:g} m{guess}. Say what one unit of the file is in metres, or scale it first: "
-        "`twinloop splat transform --scale`."
+        f"{LARGEST:g} m{guess}. Say what one unit of the file is in metres (start_scale "
+        "of reconstruct), or scale it first (splats: `twinloop splat transform --scale`)."
     )
 
 

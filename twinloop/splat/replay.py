@@ -13,6 +13,7 @@ from twinloop.errors import InputError
 from twinloop.film import write_video
 from twinloop.geometry import quaternion, se3
 from twinloop.splat.cameras import Camera
+from twinloop.splat.low_pass import PLAIN, LowPass
 from twinloop.splat.render import Layer, RenderedView, render
 from twinloop.splat.scene import Splats, SplatScene, merge
 
@@ -51,6 +52,7 @@ def replay(
     background: tuple[float, float, float] = (0.0, 0.0, 0.0),
     layers: Collection[Layer] = (),
     device: str = "cpu",
+    low_pass: LowPass = PLAIN,
 ) -> Iterator[RenderedView]:
     """Render `body` at each pose of a motion, among `surroundings` that stay.
 
@@ -62,6 +64,7 @@ def replay(
         background: Colour behind everything, 0..1.
         layers: See `render`.
         device: See `render`.
+        low_pass: Of Gaussians: that which they were trained with.
     """
     poses = np.asarray(T_world_body, np.float64)
     if poses.ndim != 3:
@@ -69,7 +72,9 @@ def replay(
     around = [] if surroundings is None else [(surroundings, np.eye(4), "surroundings")]
     for pose in poses:
         scene = merge([*around, (body, pose, "body")])
-        yield render(scene, camera, layers=layers, background=background, device=device)
+        yield render(
+            scene, camera, layers=layers, background=background, device=device, low_pass=low_pass
+        )
 
 
 def write_film(

@@ -3,7 +3,7 @@
 A Gaussian takes 20 bytes and its colours by direction 9, 24 or 45 more, before compression. What is
 lost: positions are rounded to a grid of at most 2**-12 m (finer where the extent allows, 1 um for a
 thing within 8 m), scales to 6.25 % steps from 45 um up, opacities and colours to 8 bits (colours
-between -0.44 and 1.44), rotations to about 0.1 degrees. Axes are left as they are.
+between -0.44 and 1.44), rotations to about 0.3 degrees. Axes are left as they are.
 """
 
 from __future__ import annotations

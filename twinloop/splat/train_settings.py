@@ -54,7 +54,8 @@ class TrainSettings:
     least_opacity: float = 0.05
     """Fainter ones are pruned."""
     largest: float = 0.2
-    """Ones with a longer standard deviation (radii) are pruned."""
+    """Ones with a longer standard deviation (radii) are pruned; where the start's median is over
+    half of it, twice that median counts, up to one radius."""
     prune_outside: bool = True
     """Drop what leaves the dilated masks, or is in frame in too few pictures (see `prune`)."""
     exposure: bool = False

@@ -76,6 +76,9 @@ class Trainer(Generic[Splats]):
         pictures = crops(views, device=device, masked=masked)
         self.watched, self.pictures = _watched(pictures, settings.validate)
         self.radius = _radius(start, views, masked)
+        # A start of few, large ones is no fault: they may be twice as large as they began.
+        begun = 2 * float(np.median(start.scales.max(axis=1))) / self.radius
+        self.largest = self.radius * max(settings.largest, min(begun, 1.0))
         eyes = -np.einsum(
             "vji,vj->vi", views.T_camera_world[:, :3, :3], views.T_camera_world[:, :3, 3]
         )
@@ -233,9 +236,7 @@ class Trainer(Generic[Splats]):
         """Which Gaussians (n,) are to stay: visible, not huge, and inside the silhouettes."""
         free = self.model.free
         keep = torch.sigmoid(free["opacities"]) > least_opacity
-        keep &= free["scales"].max(dim=1).values < float(
-            np.log(self.settings.largest * self.radius)
-        )
+        keep &= free["scales"].max(dim=1).values < float(np.log(self.largest))
         if self.settings.prune_outside:
             keep &= ~self._outside()
         if not bool(keep.any()):
