@@ -292,3 +292,21 @@ def test_a_start_of_few_large_gaussians_is_trained() -> None:
     assert np.median(few.scales.max(axis=1)) > 0.3 * RADIUS
     found = train(few, views, TrainSettings(iterations=60, densify_times=4))
     assert len(found) > 50
+
+
+def test_the_progress_bar_says_how_good_and_how_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps of all steps, and beside them the PSNR of training and the count."""
+    said = []
+
+    def bar(steps: Any, title: str, total: int, *, done: int, note: Any) -> Any:
+        for step in steps:
+            yield step
+            said.append((title, total, done, note()))
+
+    monkeypatch.setattr("twinloop.splat.train.track", bar)
+    train(start(), little()[1], replace(SHORT, iterations=5, densify_times=0))
+    assert len(said) == 5
+    title, total, done, note = said[-1]
+    assert (title, total, done) == ("train Gaussians", 5, 0)
+    assert note.endswith(" dB, 150 Gaussians")
+    assert 5 < float(note.split()[0]) < 60
