@@ -71,14 +71,14 @@ def compare(devices: tuple[str, str] = ("cpu", "cuda")) -> list[Figure]:
 def _measure(
     draw: Callable[[list[Tensor], Tensor, Tensor], Tensor], device: str, repeats: int = 5
 ) -> tuple[Tensor, list[Tensor], float]:
-    """Picture and gradients on the CPU, and the shortest wall time of one step, s."""
+    """Layers and gradients on the CPU, and the shortest wall time of one step, s."""
     s = scene(COUNT, SIZE)
     values = [
         v.to(device, copy=True).requires_grad_()
         for v in (s.means, s.quats, s.scales, s.opacities, s.harmonics)
     ]
     view, k = s.view.to(device)[None], s.k.to(device)[None]
-    weight = torch.linspace(-1, 1, SIZE * SIZE * 3).reshape(1, SIZE, SIZE, 3).to(device)
+    weight = torch.linspace(-1, 1, SIZE * SIZE).reshape(1, SIZE, SIZE, 1).to(device)
     times = []
     for _ in range(repeats):
         for value in values:
@@ -94,12 +94,39 @@ def _measure(
 
 
 def _draw_3d(values: list[Tensor], view: Tensor, k: Tensor) -> Tensor:
+    """Colours, expected depth and alpha."""
     means, quats, scales, opacities, sh = values
-    return rasterization(means, quats, scales, opacities, sh, view, k, SIZE, SIZE, sh_degree=2)[0]
+    image, alpha, _ = rasterization(
+        means,
+        quats,
+        scales,
+        opacities,
+        sh,
+        view,
+        k,
+        SIZE,
+        SIZE,
+        sh_degree=2,
+        render_mode="RGB+ED",
+    )
+    return torch.cat([image, alpha], dim=-1)
 
 
 def _draw_2d(values: list[Tensor], view: Tensor, k: Tensor) -> Tensor:
+    """Colours, expected depth, alpha and normals, by gsplat's choice of depth."""
     means, quats, scales, opacities, sh = values
-    return rasterization_2dgs(
-        means, quats, scales, opacities, sh, view, k, SIZE, SIZE, sh_degree=2, depth="center"
-    )[0]
+    image, alpha, normal, *_ = rasterization_2dgs(
+        means,
+        quats,
+        scales,
+        opacities,
+        sh,
+        view,
+        k,
+        SIZE,
+        SIZE,
+        sh_degree=2,
+        render_mode="RGB+ED",
+        depth="center",
+    )
+    return torch.cat([image, alpha, normal], dim=-1)

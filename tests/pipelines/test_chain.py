@@ -12,8 +12,10 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
@@ -62,12 +64,26 @@ def test_a_fleet_run_is_clean_and_runs_each_stage_once(built: Built) -> None:
     assert "up to date" in built.project.dvc("repro")
 
 
-def test_the_tiny_chain_is_fast_and_small(built: Built) -> None:
-    """The whole chain takes under 60 s of one processor; no artifact has over 200 files.
+def reference_seconds() -> float:
+    """Processor time (s) of a fixed piece of work, half Python and half BLAS: this machine now."""
+    least = float("inf")
+    for _ in range(5):
+        began = time.process_time()
+        sum(i * i % 7 for i in range(1_000_000))
+        np.linalg.svd(np.random.default_rng(0).normal(size=(250, 250)))
+        least = min(least, time.process_time() - began)
+    return least
 
-    The aim is 30 s (see the benchmark `foundation`), and 45 were measured with both processors of
-    the machine at work, as they are when the suite runs; reconstruct alone starts torch, two
-    rasterisers and three trainings.
+
+REFERENCE = 0.09
+"""What that took on the quiet machine for which the bound of the chain was set."""
+
+
+def test_the_tiny_chain_is_fast_and_small(built: Built) -> None:
+    """The whole chain takes under 30 s of one processor; no artifact has over 200 files.
+
+    A slower machine, or one with both processors at work as when the suite runs, may take longer
+    by as much as it does for a fixed piece of work.
 
     The two objects are the same work: each stage's quicker one counts, since a busy machine's
     caches cost processor time too.
@@ -81,7 +97,8 @@ def test_the_tiny_chain_is_fast_and_small(built: Built) -> None:
         )
         for stage in STAGES
     }
-    assert sum(seconds.values()) < 60, seconds
+    slower = max(1.0, reference_seconds() / REFERENCE)
+    assert sum(seconds.values()) < 30 * slower, (seconds, slower)
     for store in sorted(folders[0].glob("*.zarr")):
         assert sum(1 for p in store.rglob("*") if p.is_file()) <= 200, store
 
