@@ -17,10 +17,11 @@ import torch
 import warp as wp
 from torch import Tensor
 
+from twinloop.errors import InputError
 from twinloop.splat import kernels_2dgs as kernels
 from twinloop.splat.backend import native
 from twinloop.splat.native import surfel_steps as steps
-from twinloop.splat.native.simd import TILE
+from twinloop.splat.native.simd import MOST_ENTRIES, TILE
 from twinloop.splat.native.surfels import FEATURES, FLAT, GRADIENT, RECORD
 from twinloop.threads import each, worker_count
 
@@ -225,6 +226,13 @@ def _bin(records: Tensor, count: int, camera: Camera) -> tuple[Tensor, Tensor, T
         if int(total) <= capacity:
             return start, entries[: int(total)], begin, place
         capacity = int(total)
+        if capacity > MOST_ENTRIES:
+            raise InputError(
+                f"rasterization_2dgs: {count} visible surfels fill more than {MOST_ENTRIES} "
+                f"(surfel, tile) pairs of a {camera.width} x {camera.height} image; expected "
+                "surfels small in the image: check their scales and the camera's distance (m), or "
+                "render a smaller image"
+            )
 
 
 def _passes(extra: Tensor | None, camera: Camera, width: int) -> list[tuple[int, int, int]]:

@@ -21,12 +21,9 @@ from twinloop.splat import kernels, kernels_project
 from twinloop.splat.native.gaussians import CHANNELS, FIELDS, GEOMETRY, RECORD, SUMS
 from twinloop.splat.native.projection import CAMERA, CHUNK, LENS
 from twinloop.splat.native.projection import FIELDS as SCENE
-from twinloop.splat.native.simd import TILE
+from twinloop.splat.native.simd import MOST_ENTRIES, TILE
 from twinloop.splat.raster_checks import inverse
 from twinloop.threads import each, worker_count
-
-MOST_ENTRIES = 2**28
-"""List entries (Gaussian in a tile) allowed in one image: 1 GiB of lists, 12 GiB of gradients."""
 
 
 @dataclass(frozen=True)

@@ -213,6 +213,8 @@ def _view(
         opacities = opacities * (plain / det).clamp_min(1e-12).sqrt()
     conic = torch.stack([(c + s.eps2d) / det, -b / det, (a + s.eps2d) / det], dim=1)
     centre = torch.stack([fx * x / z + cx, fy * y / z + cy], dim=1)
+    # As in the native code, where products of four standard deviations would overflow.
+    keep = keep & (torch.maximum(a, c) < 1e18) & (centre.abs().amax(1) < 1e10)
     level = 2 * (255 * opacities.detach()).clamp_min(1e-9).log()
     spread = torch.stack([a, c], dim=1).detach() + s.eps2d
     reach = (level.clamp_min(0)[:, None] * spread).sqrt().ceil()

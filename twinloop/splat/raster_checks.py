@@ -12,6 +12,10 @@ from twinloop.errors import InputError, MachineError
 
 LARGEST = 32768
 """Greatest width and height, px."""
+MOST_VALUES = 2**30
+"""Most numbers of all images of a call together: 4 GiB."""
+FOCAL = (1e-6, 1e9)
+"""Least and greatest focal length, px; the principal point is at most the latter away."""
 
 
 def check_image(
@@ -36,11 +40,26 @@ def check_image(
         raise InputError(f"{name}: radius_clip is {radius_clip} px, expected a number")
 
 
+def check_memory(name: str, cameras: int, width: int, height: int, channels: int) -> None:
+    """Refuse images of more than `MOST_VALUES` numbers, which no memory is for.
+
+    Raises:
+        InputError: See above.
+    """
+    if (values := cameras * width * height * channels) > MOST_VALUES:
+        raise InputError(
+            f"{name}: {cameras} images of {width} x {height} px with {channels} channels are "
+            f"{values:.3g} numbers, expected at most {MOST_VALUES:.3g}; render fewer cameras or "
+            "channels at once, or the image in crops (shift cx and cy)"
+        )
+
+
 def check_values(name: str, opacities: Tensor, Ks: Tensor) -> None:
     """Check opacities (n,) and camera matrices (c, 3, 3).
 
     Raises:
-        InputError: Opacities outside 0..1, focal lengths not above zero, or skew.
+        InputError: Opacities outside 0..1, focal lengths not within `FOCAL`, principal points
+            farther away than that, or skew.
     """
     if len(opacities):
         low, high = opacities.detach().aminmax()
@@ -53,6 +72,15 @@ def check_values(name: str, opacities: Tensor, Ks: Tensor) -> None:
         if not (k[0][0] > 0 and k[1][1] > 0 and k[0][1] == 0 and k[1][0] == 0):
             raise InputError(
                 f"{name}: Ks[{i}] is {k}, expected focal lengths above zero (px) and no skew"
+            )
+        least, most = FOCAL
+        if not (
+            all(least <= f <= most for f in (k[0][0], k[1][1]))
+            and all(abs(c) <= most for c in (k[0][2], k[1][2]))
+        ):
+            raise InputError(
+                f"{name}: Ks[{i}] is {k}, expected focal lengths of {least:g} to {most:g} px and a "
+                f"principal point at most {most:g} px away; are they in another unit?"
             )
 
 
@@ -82,6 +110,11 @@ def counts(name: str, sh_degree: int | None, **tensors: Tensor) -> tuple[int, in
         if not isinstance(tensor, Tensor) or tensor.ndim == 0:
             found = "a number" if isinstance(tensor, Tensor) else type(tensor).__name__
             raise InputError(f"{name}: {key} is {found}, expected a tensor of one or more axes")
+        if tensor.layout != torch.strided or tensor.device.type not in ("cpu", "cuda"):
+            raise InputError(
+                f"{name}: {key} is {tensor.layout} on {tensor.device}, expected a dense tensor "
+                "(torch.strided) on the CPU or a CUDA device"
+            )
     if sh_degree is not None and not isinstance(sh_degree, int):
         raise InputError(f"{name}: sh_degree is {sh_degree!r}, expected an integer of 0 to 3")
     views = tensors["viewmats"].detach()

@@ -16,6 +16,7 @@ from twinloop.errors import InputError
 from twinloop.splat.raster_checks import (
     check_background,
     check_image,
+    check_memory,
     check_values,
     counts,
 )
@@ -101,7 +102,7 @@ def rasterization(
 
     Raises:
         InputError: Shapes that do not fit together, values that are not finite, an argument that
-            is not supported, or Gaussians that fill more tiles than memory allows for.
+            is not supported, or images or Gaussians' tiles that memory does not allow for.
     """
     _refuse(sparse_grad, absgrad, camera_model, covars, others)
     check_image("rasterization", width, height, near_plane, far_plane, radius_clip)
@@ -109,6 +110,7 @@ def rasterization(
     check_tensors(means, quats, scales, opacities, colors, viewmats, Ks, sh_degree)
     channels = colors.shape[-1] if sh_degree is None else 3
     check_background("rasterization", backgrounds, (len(viewmats), channels))
+    check_memory("rasterization", len(viewmats), width, height, channels + 1)
     if means.device.type == "cuda":
         from gsplat.rendering import rasterization as on_cuda
 

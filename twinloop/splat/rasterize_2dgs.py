@@ -17,6 +17,7 @@ from twinloop.splat.depth_normals import depth_to_normal
 from twinloop.splat.raster_checks import (
     check_background,
     check_image,
+    check_memory,
     check_values,
     counts,
 )
@@ -96,11 +97,13 @@ def rasterization_2dgs(
         surfel in the image, for densification.
 
     Raises:
-        InputError: Shapes that do not fit together, values that are not finite, or an option that
-            the device does not have.
+        InputError: Shapes that do not fit together, values that are not finite, an option that the
+            device does not have, or images or surfels' tiles that memory does not allow for.
     """
     check_image("rasterization_2dgs", width, height, near_plane, far_plane, radius_clip)
     _check(means, quats, scales, opacities, colors, viewmats, Ks, sh_degree, backgrounds)
+    # Beside the colours and alpha three of the normal, distortion and median depth.
+    check_memory("rasterization_2dgs", len(viewmats), width, height, colors.shape[-1] + 6)
     on_cuda = means.device.type == "cuda"
     _check_options(
         on_cuda, render_mode, distloss, depth_mode, depth, filter_inv_square, sparse_grad, absgrad

@@ -61,6 +61,9 @@ namespace twinloop {
 namespace projection {
 
 constexpr int kChunk = 512, kCamera = 15;
+// Variance, px^2, and position, px, from which on a Gaussian has no covariance in single precision:
+// products of four standard deviations would overflow. Such are not drawn.
+constexpr float kWidest = 1e18f, kFarthest = 1e10f;
 typedef int I8 __attribute__((vector_size(32)));
 
 struct Lens {
@@ -110,8 +113,9 @@ TL_INLINE void cross(const F8* a, const F8* b, F8* c) {
 
 struct Projected {
   F8 m[3], p[3], rz;        // mean in the world and from the camera, 1 / depth
-  I8 seen, free_x, free_y;  // between the planes; where the linearisation is not clamped
+  I8 seen, free_x, free_y;  // can be drawn; where the linearisation is not clamped
   F8 x, y, ku, kv;          // where that is, and the Jacobian's factors
+  F8 at_x, at_y;            // of the mean in the image
   F8 row_u[3], row_v[3];
   F8 q[4], shorter, W[9];   // unit quaternion and rotation to the world
   F8 s[3], wu[3], wv[3], u[3], v[3];
@@ -134,13 +138,19 @@ TL_INLINE void place(const Scene& in, const Lens& e, const Eight& at, Projected&
   o.free_y = o.y == uy;
   o.ku = e.fx * o.rz;
   o.kv = e.fy * o.rz;
-  F8 square = {};
+  F8 square = {}, longest = {};
   for (int k = 0; k < 4; k++) {
     o.q[k] = at.take(in.quats, 4, k);
+    longest = greatest(longest, __builtin_elementwise_abs(o.q[k]));
+  }
+  const F8 first = longest > 1e15f ? both(1e-20f) : both(1.0f);  // squares do not overflow
+  for (int k = 0; k < 4; k++) {
+    o.q[k] *= first;
     square += o.q[k] * o.q[k];
   }
   o.shorter = 1.0f / greatest(root(square), both(1e-12f));
   for (int k = 0; k < 4; k++) o.q[k] *= o.shorter;
+  o.shorter *= first;
   const F8 w = o.q[0], x = o.q[1], y = o.q[2], z = o.q[3];
   const F8 W[9] = {1 - 2 * (y * y + z * z), 2 * (x * y - w * z),     2 * (x * z + w * y),
                    2 * (x * y + w * z),     1 - 2 * (x * x + z * z), 2 * (y * z - w * x),
@@ -165,6 +175,11 @@ TL_INLINE void place(const Scene& in, const Lens& e, const Eight& at, Projected&
   o.det = greatest(o.plain + e.eps2d * (o.a + o.c) + e.eps2d * e.eps2d, both(1e-30f));
   o.ratio = o.plain / o.det;
   o.opacity = at.take(in.opacities, 1, 0);
+  o.at_x = e.fx * o.p[0] * o.rz + e.cx;
+  o.at_y = e.fy * o.p[1] * o.rz + e.cy;
+  // Not so for what is no number.
+  o.seen &= (o.a < kWidest) & (o.c < kWidest) & (__builtin_elementwise_abs(o.at_x) < kFarthest) &
+            (__builtin_elementwise_abs(o.at_y) < kFarthest);
 }
 // From the camera's centre to the mean: unit direction; returns 1 / distance.
 TL_INLINE F8 look(const Lens& e, const F8* m, F8* d) {
@@ -183,9 +198,7 @@ TL_INLINE void project(const Scene& in, int from, int to) {
     place(in, e, at, o);
     const F8 c = o.c + e.eps2d, thin = 1.0f / c;
     const F8 faint = in.antialiased ? root(greatest(o.ratio, both(1e-12f))) : both(1.0f);
-    const F8 geometry[6] = {e.fx * o.p[0] * o.rz + e.cx, e.fy * o.p[1] * o.rz + e.cy,
-                            c / o.det,                   -o.b * thin,
-                            thin,                        o.opacity * faint};
+    const F8 geometry[6] = {o.at_x, o.at_y, c / o.det, -o.b * thin, thin, o.opacity * faint};
     for (int k = 0; k < 6; k++) at.put(o.seen ? geometry[k] : F8{}, in.geometry, 6, k);
     const F8 depth = o.seen ? o.p[2] : F8{};
     at.put(depth, in.depths, 1, 0);
@@ -246,6 +259,8 @@ TL_INLINE void shade_adjoint(const Scene& in, const Lens& e, const Eight& at, co
   for (int j = 0; j < 3; j++) pull[j] = (vd[j] - d[j] * radial) * closer;
 }
 
+// Of what is not drawn nothing is kept, whatever it is: zero times infinity is no number.
+TL_INLINE F8 kept(const I8& real, const F8& v) { return real ? v : F8{}; }
 TL_INLINE void adjoint_of_eight(const Scene& in, const Lens& e, const Eight& at, F8* v_camera) {
   Projected o;
   place(in, e, at, o);
@@ -281,14 +296,14 @@ TL_INLINE void adjoint_of_eight(const Scene& in, const Lens& e, const Eight& at,
   for (int k = 0; k < 3; k++) {
     vu[k] += 2.0f * va * o.u[k] + vb * o.v[k];
     vv[k] += 2.0f * vc * o.v[k] + vb * o.u[k];
-    at.give(vu[k] * o.wu[k] + vv[k] * o.wv[k], in.v_scales, 3, k, in.first);
+    at.give(kept(real, vu[k] * o.wu[k] + vv[k] * o.wv[k]), in.v_scales, 3, k, in.first);
     vu[k] *= o.s[k];
     vv[k] *= o.s[k];
   }
   for (int k = 0; k < 3; k++) {
     for (int j = 0; j < 3; j++) vW[3 * k + j] = o.row_u[k] * vu[j] + o.row_v[k] * vv[j];
-    row_u[k] = dot(o.W + 3 * k, vu);
-    row_v[k] = dot(o.W + 3 * k, vv);
+    row_u[k] = kept(real, dot(o.W + 3 * k, vu));
+    row_v[k] = kept(real, dot(o.W + 3 * k, vv));
   }
   const F8 w = o.q[0], x = o.q[1], y = o.q[2], z = o.q[3];
   const F8 vq[4] = {
@@ -301,8 +316,9 @@ TL_INLINE void adjoint_of_eight(const Scene& in, const Lens& e, const Eight& at,
            x * vW[6] + y * vW[7])};
   const F8 along = w * vq[0] + x * vq[1] + y * vq[2] + z * vq[3];
   for (int k = 0; k < 4; k++)
-    at.give((vq[k] - o.q[k] * along) * o.shorter, in.v_quats, 4, k, in.first);
-  at.give(v_opacity, in.v_opacities, 1, 0, in.first);
+    at.give(kept(real, (vq[k] - o.q[k] * along) * o.shorter), in.v_quats, 4, k, in.first);
+  at.give(kept(real, v_opacity), in.v_opacities, 1, 0, in.first);
+  const F8 ku = kept(real, o.ku), kv = kept(real, o.kv);
   F8 ahead_u = {}, ahead_v = {}, vku = {}, vkv = {};
   for (int k = 0; k < 3; k++) {
     ahead_u += row_u[k] * e.R[6 + k];
@@ -313,15 +329,16 @@ TL_INLINE void adjoint_of_eight(const Scene& in, const Lens& e, const Eight& at,
   const F8 vx = e.fx * g[0] - (o.free_x ? o.ku * ahead_u : F8{});  // of p / depth
   const F8 vy = e.fy * g[1] - (o.free_y ? o.kv * ahead_v : F8{});
   const F8 v_rz = vx * o.p[0] + vy * o.p[1] + e.fx * vku + e.fy * vkv;
-  const F8 vp[3] = {vx * o.rz, vy * o.rz, (real ? v_depth : F8{}) - v_rz * o.rz * o.rz};
+  const F8 vp[3] = {kept(real, vx * o.rz), kept(real, vy * o.rz),
+                    kept(real, v_depth - v_rz * o.rz * o.rz)};
   for (int k = 0; k < 3; k++) {
-    const F8 way = real ? pull[k] : F8{};
+    const F8 way = kept(real, pull[k]);
     at.give(e.R[k] * vp[0] + e.R[3 + k] * vp[1] + e.R[6 + k] * vp[2] + way, in.v_means, 3, k,
             in.first);
     for (int j = 0; j < 3; j++) v_camera[3 * k + j] += vp[k] * o.m[j];
-    v_camera[k] += o.ku * row_u[k];
-    v_camera[3 + k] += o.kv * row_v[k];
-    v_camera[6 + k] -= o.ku * o.x * row_u[k] + o.kv * o.y * row_v[k];
+    v_camera[k] += ku * row_u[k];
+    v_camera[3 + k] += kv * row_v[k];
+    v_camera[6 + k] -= ku * o.x * row_u[k] + kv * o.y * row_v[k];
     v_camera[9 + k] += vp[k];
     v_camera[12 + k] -= way;
   }

@@ -14,6 +14,8 @@ The centre of pixel i is at i + 0.5, as in gsplat.
 
 TILE = 16
 """Tile side, px."""
+MOST_ENTRIES = 2**28
+"""List entries (splat in a tile) allowed in one image: 1 GiB of lists, 12 GiB of gradients."""
 
 SOURCE = r"""
 #pragma clang fp contract(fast)  // a * b + c in one instruction, where the machine has it
@@ -222,10 +224,12 @@ TL_INLINE void fetch(const Record* records, const int* list, int from, int end) 
       __builtin_prefetch((const char*)(records + list[i]) + line);
 }
 
-// Lists of records (given in depth order) per tile. Returns the number of entries; the lists are
-// whole only if `capacity` suffices. Sizes: start tiles + 1; begin count + 1; place and list
-// capacity. list[start[t] .. start[t + 1]] are the records of tile t, front to back; record n has
-// the entries place[begin[n] .. begin[n + 1]] of the list, which is how its gradient is gathered.
+// Lists of records (given in depth order) per tile. Returns the number of entries, or where they
+// are more than kMostEntries some greater number; the lists are whole only if `capacity` suffices.
+// Sizes: start tiles + 1; begin count + 1; place and list capacity. list[start[t] .. start[t + 1]]
+// are the records of tile t, front to back; record n has the entries place[begin[n] ..
+// begin[n + 1]] of the list, which is how its gradient is gathered.
+constexpr int kMostEntries = 1 << 28;  // so that none overflows, and none counts for minutes
 template <class Record>
 TL_INLINE int bin(int count, const Record* records, int across, int down, int capacity, int* start,
                   int* begin, int* place, int* list) {
@@ -234,6 +238,7 @@ TL_INLINE int bin(int count, const Record* records, int across, int down, int ca
   int total = 0;
   for (int n = 0; n < count; n++) {
     begin[n] = total;
+    if (total > kMostEntries) return total;
     int y0, y1, x0, x1;
     if (!tile_rows(records[n], down, y0, y1)) continue;
     for (int y = y0; y <= y1; y++) {

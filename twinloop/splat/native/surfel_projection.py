@@ -214,14 +214,14 @@ TL_INLINE void project_four(const Lens& lens, const Four& four, const int* ranks
   for (int l = 0; l < four.count; l++) {
     const int i = four.at[l];
     Surfel& r = ((Surfel*)records)[ranks[i]];
-    centres[2l * i] = r.x = (float)s.x[l];
-    centres[2l * i + 1] = r.y = (float)s.y[l];
     const float rx = (float)e.rx[l], ry = (float)e.ry[l];
     if (!e.shown[l] || (rx <= clip && ry <= clip)) {
       r.outline.half_height = -1.0f;
       r.disc = 0.0f;
       continue;
     }
+    centres[2l * i] = r.x = (float)s.x[l];
+    centres[2l * i + 1] = r.y = (float)s.y[l];
     radii[2l * i] = (int)__builtin_ceilf(rx < kEverywhere ? rx : kEverywhere);
     radii[2l * i + 1] = (int)__builtin_ceilf(ry < kEverywhere ? ry : kEverywhere);
     r.disc = (float)e.disc[l];

@@ -60,6 +60,7 @@ TL_INLINE void gather(int from, int to, const int* begin, const int* place, cons
       f[k] = b[5 + k];
       f[3 + k] = c[k];
     }
+    if (!counts) continue;  // a record of what shows nowhere was never written
     screen[2l * order[n]] += x;
     screen[2l * order[n] + 1] += y;
   }
