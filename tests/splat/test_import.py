@@ -1,6 +1,10 @@
 """Splats and meshes from elsewhere: every ending, and sizes that give a wrong unit away."""
 
+import json
+import struct
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -78,3 +82,44 @@ def test_what_is_neither(tmp_path: Path) -> None:
         load_splats(path)
     with pytest.raises(InputError, match=r"ends in \.ply or \.spz"):
         save_splats(some(0), tmp_path / "a.splat")
+
+
+def glb(path: Path, change: Callable[[dict[str, Any]], object]) -> bytes:
+    """Write a box as GLB, its tree changed; returns the buffer."""
+    whole = trimesh.creation.box([0.1, 0.06, 0.08]).export(file_type="glb")
+    length = struct.unpack_from("<I", whole, 12)[0]
+    tree, buffer = json.loads(whole[20 : 20 + length]), whole[28 + length :]
+    change(tree)
+    text = json.dumps(tree).encode()
+    text += b" " * (-len(text) % 4)
+    body = struct.pack("<II", len(text), 0x4E4F534A) + text
+    body += struct.pack("<II", len(buffer), 0x004E4942) + buffer
+    path.write_bytes(struct.pack("<4sII", b"glTF", 2, 12 + len(body)) + body)
+    return bytes(buffer)
+
+
+@pytest.mark.parametrize(
+    "uri", ["side.bin", "../side.bin", "file:///etc/passwd", "http://127.0.0.1:9/side.bin"]
+)
+def test_nothing_beside_a_mesh_is_read(tmp_path: Path, uri: str) -> None:
+    """A glTF's buffer in another file: of that the hash of the first would say nothing."""
+    path = tmp_path / "a.glb"
+    (tmp_path / "side.bin").write_bytes(glb(path, lambda tree: None))
+    assert isinstance(load_start(path), Mesh)
+    glb(path, lambda tree: tree["buffers"][0].update(uri=uri))
+    with pytest.raises(InputError, match=r"a\.glb: cannot be read as a mesh .* in one file"):
+        load_start(path)
+
+
+def test_triangles_of_vertices_that_are_not_there(tmp_path: Path) -> None:
+    """Found on reading, whatever the format: native code trusts the numbers."""
+    path = tmp_path / "a.glb"
+    glb(path, lambda tree: [a.update(count=0) for a in tree["accessors"] if a["type"] == "VEC3"])
+    with pytest.raises(InputError, match=r"a\.glb: a triangle has vertex 7 of 0"):
+        load_start(path)
+    box = trimesh.creation.box([0.1, 0.06, 0.08])
+    whole = box.export(file_type="ply", encoding="binary")
+    for wrong in (-5, 8, 2**31 - 1):
+        (tmp_path / "a.ply").write_bytes(whole[:-4] + struct.pack("<i", wrong))
+        with pytest.raises(InputError, match=rf"a\.ply: a triangle has vertex {wrong} of 8"):
+            load_start(tmp_path / "a.ply")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -129,13 +130,31 @@ def _load_mesh(path: Path, scale: float) -> Mesh:
     if path.stat().st_size > MOST_BYTES:
         raise InputError(f"{path}: is larger than {MOST_BYTES >> 30} GiB; decimate it first")
     try:
-        # Nothing beside the file is opened: neither textures nor what a glTF points at.
-        loaded = trimesh.load(path, force="mesh", process=False, skip_materials=True)
+        # Bytes that have no place: nothing beside the file is read, neither textures nor what a
+        # glTF points at, of which the file's hash would say nothing.
+        loaded = trimesh.load(
+            io.BytesIO(path.read_bytes()),
+            path.suffix[1:].lower(),
+            force="mesh",
+            process=False,
+            skip_materials=True,
+        )
     except Exception as error:  # trimesh raises what its parsers raise
-        raise InputError(f"{path}: cannot be read as a mesh ({error})") from error
+        said = str(error) or type(error).__name__
+        raise InputError(
+            f"{path}: cannot be read as a mesh ({said}); is it cut or damaged, or does it need "
+            "files beside it? Export it again, in one file"
+        ) from error
     if not isinstance(loaded, trimesh.Trimesh) or len(loaded.faces) == 0:
         raise InputError(f"{path}: has no triangles; export it as a triangle mesh")
-    vertices = np.asarray(loaded.vertices, np.float64) * scale
+    low, high = int(loaded.faces.min()), int(loaded.faces.max())
+    if low < 0 or high >= len(loaded.vertices):
+        raise InputError(
+            f"{path}: a triangle has vertex {low if low < 0 else high} of {len(loaded.vertices)}, "
+            "expected numbers from 0 up to one less; it is damaged, export it again"
+        )
+    with np.errstate(over="ignore"):
+        vertices = np.asarray(loaded.vertices, np.float64) * scale
     if not np.isfinite(vertices).all():
         raise InputError(f"{path}: has vertices that are not finite; export it again")
     colors = None
