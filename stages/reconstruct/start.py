@@ -80,15 +80,22 @@ def stated(start: FittingStart, params: Params) -> dict[str, Any]:
 
 
 def _check_content(path: Path, expected: str) -> None:
-    if not path.is_file():
+    try:
+        there = path.is_file()
+    except OSError:  # say, a name that is too long
+        there = False
+    if not there:
         raise InputError(
             f"{path}: no such file, which the parameter start of reconstruct names; `dvc pull` "
             "brings what DVC keeps, or set start: '' in object.yaml"
         )
     if path.stat().st_size > MOST_BYTES:
         raise InputError(f"{path}: is larger than {MOST_BYTES >> 30} GiB; thin it out first")
-    with path.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
+    try:
+        with path.open("rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
     if found != expected:
         said = f"is {expected}" if expected else "is not set"
         raise InputError(

@@ -193,6 +193,9 @@ def test_foreign_files_are_not_trusted(inputs: Inputs, views: Views) -> None:
     missing = QUICK.model_copy(update={"start": "no.ply"})
     with pytest.raises(InputError, match=r"no\.ply: no such file.*`dvc pull`"):
         start.read_start(inputs, missing, views)
+    for missed in ("..", "n" * 300 + ".ply"):
+        with pytest.raises(InputError, match=r"no such file, which the parameter start"):
+            start.read_start(inputs, QUICK.model_copy(update={"start": missed}), views)
     with pytest.raises(ValueError, match="start"):
         Params(start="../secret.ply")
     assert start.read_start(inputs, QUICK, views) is None
