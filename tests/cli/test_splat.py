@@ -88,6 +88,10 @@ def test_what_is_wrong_is_said(
         (("transform", ply, other, "--scale", 0), "expected a positive number"),
         (("merge", f"{ply}@1,2", "--to", other), "expected 3 or 6 numbers after the @"),
         (("merge", f"{ply}@a,b,c", "--to", other), "expected 3 or 6 numbers after the @"),
+        (("merge", f"{ply}@nan,0,0", "--to", other), f"{ply}@nan,0,0: expected 3 or 6 numbers"),
+        (("merge", f"{ply}@0,0,0,inf,0,0", "--to", other), "expected 3 or 6 numbers after the @"),
+        (("transform", ply, other, "--scale", 1e300), "splats' scales"),
+        (("transform", ply, other, "--move", 1e300, 0, 0), "farther away than"),
         (("render", ply, ply.with_suffix(".gif")), "ends in .png or .mp4"),
         (
             ("render", ply, ply.with_suffix(".png"), "--layer", "flow"),

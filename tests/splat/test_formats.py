@@ -3,6 +3,7 @@
 import gzip
 import signal
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -61,6 +62,8 @@ def test_surfels_and_wide_scenes(tmp_path: Path) -> None:
     mm = Gaussians(start.means * 1e6, *list(vars(start).values())[1:5])
     with pytest.raises(InputError, match="SPZ holds 2048 m; is the unit wrong"):
         write_spz(mm, tmp_path / "c.spz")
+    with pytest.raises(InputError, match=r"scales reach .* SPZ holds 379 m; is the unit wrong"):
+        write_spz(replace(start, scales=start.scales * 1e5, stored=None), tmp_path / "c.spz")
     assert not (tmp_path / "c.spz").exists()
 
 

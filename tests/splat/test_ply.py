@@ -257,6 +257,9 @@ def test_wrong_numbers(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes().replace(b"end_header\n", b"end_header\nword "))
     with pytest.raises(InputError, match="not all numbers"):
         read_ply(path)
+    path.write_bytes(path.read_bytes().replace(b"end_header\n", b"end_header\n" + b"1 " * 10**5))
+    with pytest.raises(InputError, match=r"a line is longer than \d+ bytes"):
+        read_ply(path)
     with pytest.raises(InputError, match="no such file"):
         read_ply(tmp_path / "none.ply")
 

@@ -263,7 +263,7 @@ def _placed(text: str) -> tuple[Path, NDArray[np.float64] | None]:
         numbers = tuple(float(part) for part in place.split(","))
     except ValueError:
         numbers = ()
-    if len(numbers) not in (3, 6):
+    if len(numbers) not in (3, 6) or not all(abs(number) < 1e30 for number in numbers):
         raise InputError(
             f"{text}: expected 3 or 6 numbers after the @, like {name}@0.1,0,0.05 (m) or "
             f"{name}@0.1,0,0.05,0,0,90 (then deg about x, y, z)"

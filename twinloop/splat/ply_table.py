@@ -26,6 +26,8 @@ TYPES = {
 ORDERS = {"binary_little_endian": "<", "binary_big_endian": ">", "ascii": ""}
 LONGEST_HEADER = 1 << 16
 MOST_ROWS = 1 << 31
+LONGEST_NUMBER = 512
+"""Bytes, blanks included, that a number in a line may take on average."""
 BLOCK = 1 << 16
 """Rows read at a time."""
 
@@ -86,7 +88,13 @@ class PlyTable:
             pass
         for first in range(0, self.count, BLOCK):
             rows = min(BLOCK, self.count - first)
-            lines = list(islice(file, rows))
+            longest = LONGEST_NUMBER * len(self.names)
+            lines = [file.readline(longest + 1) for _ in range(rows)]
+            if any(len(line) > longest for line in lines):
+                raise InputError(
+                    f"{self.path}: from row {first} on a line is longer than {longest} bytes, "
+                    f"expected rows of {len(self.names)} numbers; the file is cut or damaged"
+                )
             try:
                 text = [line.decode("ascii") for line in lines]
                 table = np.loadtxt(text, np.float64, comments=None, ndmin=2)

@@ -27,6 +27,8 @@ from twinloop.splat.surfels import Surfels
 MAGIC = 0x5053474E
 FINEST, COARSEST = 20, 12
 """Most and fewest bits behind the point of a position in metres."""
+WIDEST = float(np.exp(255 / 16 - 10))
+"""Largest scale, m: a byte of sixteenths of the logarithm, from exp(-10) m on."""
 BASES = {0: 1, 1: 4, 2: 9, 3: 16}
 
 
@@ -36,8 +38,8 @@ def write_spz(splats: Gaussians | Surfels, path: Path) -> None:
     Surfels become Gaussians as thin as the format allows (45 um).
 
     Raises:
-        InputError: What no file can hold (see `twinloop.splat.ply.check`), or positions beyond
-            2048 m.
+        InputError: What no file can hold (see `twinloop.splat.ply.check`), positions beyond
+            2048 m, or scales beyond `WIDEST`.
         MachineError: `gsply` is not installed, the disk is full, or the folder cannot be written.
     """
     check(splats, str(path))
@@ -49,6 +51,11 @@ def write_spz(splats: Gaussians | Surfels, path: Path) -> None:
         raise InputError(
             f"{path}: Gaussians lie up to {reach:.0f} m from the origin, SPZ holds 2048 m; is the "
             "unit wrong? `twinloop splat transform --scale 0.001` turns mm into m"
+        )
+    if (widest := float(gaussians.scales.max())) > WIDEST:
+        raise InputError(
+            f"{path}: scales reach {widest:.3g} m, SPZ holds {WIDEST:.3g} m; is the unit wrong? "
+            "`twinloop splat transform --scale 0.001` turns mm into m"
         )
     stored = encode(gaussians)
     data = library.GSData.from_arrays(

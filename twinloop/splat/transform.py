@@ -24,19 +24,31 @@ def transformed(splats: Splats, T_new_old: ArrayLike, scale: float = 1.0) -> Spl
     does not change (see `harmonics`). An identity changes no bit.
 
     Raises:
-        InputError: `T_new_old` is no rigid transform (say, has a reflection), or `scale` is not
-            positive and finite.
+        InputError: `T_new_old` is no rigid transform (say, has a reflection), `scale` is not
+            positive and finite, or the result is beyond float32.
     """
     T = checked(T_new_old)
     if not 0 < scale < np.inf:
         raise InputError(f"scale is {scale}, expected a positive number such as 0.001 (mm to m)")
     R, t = T[:3, :3], T[:3, 3]
     changes: dict[str, Any] = {}
-    if scale != 1:
-        changes["scales"] = (splats.scales.astype(np.float64) * scale).astype(np.float32)
-    if scale != 1 or not np.array_equal(T, np.eye(4)):
-        means = splats.means.astype(np.float64) * scale @ R.T + t
-        changes["means"] = means.astype(np.float32)
+    with np.errstate(over="ignore", under="ignore"):
+        if scale != 1:
+            scales = (splats.scales.astype(np.float64) * scale).astype(np.float32)
+            if len(scales) and not (scales.min() > 0 and np.isfinite(scales).all()):
+                raise InputError(
+                    f"scale is {scale:g}, which makes the splats' scales {scales.min():g} to "
+                    f"{scales.max():g} m; expected metres above zero"
+                )
+            changes["scales"] = scales
+        if scale != 1 or not np.array_equal(T, np.eye(4)):
+            means = (splats.means.astype(np.float64) * scale @ R.T + t).astype(np.float32)
+            if not np.isfinite(means).all():
+                raise InputError(
+                    f"scale {scale:g} and the move {t.tolist()} m take splats farther away than "
+                    "their numbers (float32) hold; expected metres"
+                )
+            changes["means"] = means
     if not np.array_equal(R, np.eye(3)):
         turned = quaternion.multiply(quaternion.from_matrix(R), splats.quaternions)
         turned /= np.linalg.norm(turned, axis=1, keepdims=True)
