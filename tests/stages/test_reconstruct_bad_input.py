@@ -20,6 +20,7 @@ from stages.reconstruct.params import Params
 from tests.splat.synthetic import SIZE, rounded_box, scan
 from twinloop.artifacts.kinds.frames import FRAMES
 from twinloop.artifacts.schema import validate
+from twinloop.capture.warning import CaptureWarning
 from twinloop.card import ObjectCard
 from twinloop.errors import ArtifactError, InputError, TwinloopError
 from twinloop.geometry import quaternion
@@ -122,9 +123,22 @@ def sunk(frames: xr.Dataset) -> xr.Dataset:
     return frames
 
 
+def cropped(y: int = 0, x: int = 0) -> Change:
+    """Pictures without their first rows and columns: the object is cut off in all of them."""
+
+    def change(frames: xr.Dataset) -> xr.Dataset:
+        part = frames.isel(y=slice(y, None), x=slice(x, None)).copy(deep=True)
+        part["intrinsics"].values[:, 2:] -= [x, y]
+        return part
+
+    return change
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        pytest.param(cropped(y=25), "cuts it off in 11", id="cut off above"),
+        pytest.param(cropped(x=48), "0 of 11 .* the whole object", id="cut off at the side"),
         pytest.param(repeated(1), "1 frames to reconstruct from", id="one view"),
         pytest.param(put("held_out", slice(None), True), "0 frames", id="all held out"),
         pytest.param(put("mask", slice(None), 0), "0 of 11 .* show the object", id="black masks"),
@@ -171,6 +185,19 @@ def test_a_frame_that_does_not_show_the_object_is_left_out(good: xr.Dataset) -> 
     """One black mask among eleven is a lost frame, not a reason to refuse the scan."""
     frames = put("mask", 2, 0)(good.copy(deep=True))
     np.testing.assert_allclose(size_of(reconstruct(frames)), SIZE, atol=0.01)
+
+
+def test_frames_that_cut_the_object_off_are_left_out(good: xr.Dataset) -> None:
+    """Three close-ups that do not show its top, which is not taken for empty therefore."""
+    frames = good.copy(deep=True)
+    for i in (1, 6, 9):
+        for name in ("image", "mask"):
+            values = frames[name].values
+            values[i] = np.concatenate([values[i, 26:], np.zeros_like(values[i, :26])])
+        frames["intrinsics"].values[i, 3] -= 26
+    with pytest.warns(CaptureWarning, match=r"\[1, 6, 9\] have the object cut off .*8 of 11"):
+        result = reconstruct(frames)
+    np.testing.assert_allclose(size_of(result), SIZE, atol=0.01)
 
 
 def test_black_masks_of_held_out_frames_cost_only_their_scores(good: xr.Dataset) -> None:

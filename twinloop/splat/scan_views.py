@@ -21,6 +21,9 @@ from twinloop.splat.views import Float, Views
 
 LEAST_SHOWN = 0.6
 """Part of the frames whose masks must show something; a scan that lost more is not one."""
+MOST_CUT = 0.1
+"""Part of a mask's width, or height, that may lie at the picture's border. What lies beyond is not
+known, and would be taken for empty."""
 LEAST_TURN = 10.0
 """deg; views that lie within such an angle tell no depth."""
 SMALLEST, LARGEST = 0.004, 3.0
@@ -54,11 +57,11 @@ def check_poses(views: Views, frames: NDArray[np.integer]) -> None:
 def usable(views: Views, frames: NDArray[np.integer], least: int = 3) -> Views:
     """The views that show the object, of a scan that can tell a shape.
 
-    Frames with an empty mask are left out with a warning.
+    Frames with an empty mask, or one that the border cuts off, are left out with a warning.
 
     Raises:
-        InputError: Fewer than `least` frames show the object; masks that cover whole pictures;
-            all views from one side.
+        InputError: Fewer than `least` frames show the object, or the whole of it; masks that cover
+            whole pictures; all views from one side.
     """
     share = (views.mask >= 128).mean(axis=(1, 2))
     shown = share > 0
@@ -74,18 +77,38 @@ def usable(views: Views, frames: NDArray[np.integer], least: int = 3) -> Views:
             "masks: most of them cover the whole picture, so that they show no outline; expected "
             "the object alone. Check the masks of ingest (plots/ingest), or film from farther away"
         )
-    if not shown.all():
-        lost = [int(frames[i]) for i in np.flatnonzero(~shown)]
+    whole = shown & ~_cut(views)
+    if int(whole.sum()) < needed:
+        raise InputError(
+            f"masks: {int(whole.sum())} of {len(views)} training frames show the whole object, the "
+            f"border of the picture cuts it off in {int((shown & ~whole).sum())}; expected at "
+            f"least {needed}. Film it from farther away, or with the object in the middle"
+        )
+    for which, cause in ((~shown, "an empty mask"), (shown & ~whole, "the object cut off")):
+        if not which.any():
+            continue
+        lost = [int(frames[i]) for i in np.flatnonzero(which)]
         warnings.warn(
-            f"frames {lost[:8]}{' and more' if len(lost) > 8 else ''} have an empty mask and are "
-            f"left out; {int(shown.sum())} of {len(views)} are used",
+            f"frames {lost[:8]}{' and more' if len(lost) > 8 else ''} have {cause} and are "
+            f"left out; {int(whole.sum())} of {len(views)} are used",
             CaptureWarning,
             stacklevel=2,
         )
-    kept = chosen(views, shown)
+    kept = chosen(views, whole)
     check_views(kept)
     _check_spread(kept)
     return kept
+
+
+def _cut(views: Views) -> NDArray[np.bool_]:
+    """Which views' masks go on beyond the border of the picture, by more than specks there."""
+    cut = np.zeros(len(views), bool)
+    for i, mask in enumerate(views.mask >= 128):
+        columns, rows = mask.any(axis=0).sum(), mask.any(axis=1).sum()
+        across = max(mask[0].sum(), mask[-1].sum())
+        along = max(mask[:, 0].sum(), mask[:, -1].sum())
+        cut[i] = across > MOST_CUT * columns or along > MOST_CUT * rows
+    return cut
 
 
 def chosen(views: Views, which: NDArray[np.bool_] | NDArray[np.integer]) -> Views:
