@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from twinloop.errors import InputError
+from twinloop.geometry.distance import check_mesh
 from twinloop.geometry.surface import TriangleSurface, closest_on_triangles
 
 HALF = np.array([0.05, 0.0275, 0.0425])
@@ -72,3 +73,11 @@ def test_bad_meshes_are_refused():
         TriangleSurface(np.zeros((3, 3)), np.zeros((0, 3), dtype=int))
     with pytest.raises(InputError, match="finite"):
         TriangleSurface(np.full((3, 3), np.inf), np.array([[0, 1, 2]]))
+
+
+@pytest.mark.parametrize("wrong", [-5, 4, 10**8])
+def test_indices_of_no_vertex_are_named(wrong: int) -> None:
+    """Also one below zero, which is not the largest."""
+    faces = np.array([[0, 1, 2], [0, 3, wrong]], np.int32)
+    with pytest.raises(InputError, match=rf"2 faces with index {wrong} over 4 vertices"):
+        check_mesh(np.eye(4)[:, :3].copy(), faces)

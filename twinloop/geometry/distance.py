@@ -148,7 +148,9 @@ def check_mesh(vertices: Array, faces: Faces) -> None:
             wanted = "of integers" if name == "faces" else "of numbers"
             raise InputError(f"mesh: {name} are {found}, expected a NumPy array {wanted}")
     if len(faces) == 0 or faces.shape[1] != 3 or faces.min() < 0 or faces.max() >= len(vertices):
-        worst = int(faces.max()) if faces.size else -1
+        worst = -1
+        if faces.size:
+            worst = int(faces.min() if faces.min() < 0 else faces.max())
         raise InputError(
             f"mesh: {len(faces)} faces with index {worst} over {len(vertices)} vertices; expected "
             "triangles that index the vertices"
