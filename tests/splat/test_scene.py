@@ -63,3 +63,15 @@ def test_what_cannot_be_merged() -> None:
         SplatScene(cup, np.array([0, 1, 0], np.int32), ("cup",))
     with pytest.raises(InputError, match="labels have shape"):
         SplatScene(cup, np.zeros(4, np.int32), ("cup",))
+
+
+@pytest.mark.parametrize("parts", [None, "cup", [1], {"cup": 0}])
+def test_groups_that_name_no_parts(parts: object) -> None:
+    """The attribute is not trusted to be there, nor to be what it was; labels neither."""
+    group = SplatScene.of(some(4, 0)).to_dataset()
+    with pytest.raises(InputError, match=r"parts is .*expected a list of names"):
+        SplatScene.from_dataset(group.assign_attrs(parts=parts))
+    with pytest.raises(InputError, match=r"expected a list of names"):
+        SplatScene.from_dataset(group.drop_vars("label"))
+    with pytest.raises(InputError, match=r"labels run from 0 to 0"):
+        SplatScene.from_dataset(group.assign_attrs(parts=[]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -58,10 +59,21 @@ class SplatScene:
 
     @classmethod
     def from_dataset(cls, group: xr.Dataset | xr.DataTree) -> SplatScene:
-        """Read a group that `to_dataset` made."""
+        """Read a group that `to_dataset` made.
+
+        Raises:
+            InputError: It has no labels or names of parts, or labels without a name.
+        """
+        names: Any = group.attrs.get("parts")
+        listed = isinstance(names, list | tuple)
+        if not (listed and all(isinstance(n, str) for n in names) and "label" in group):
+            raise InputError(
+                f"scene: the attribute parts is {names!r}, expected a list of names, with an array "
+                "`label` that says which of them each splat is of; is it a group of a scene?"
+            )
         kind = Surfels if "surfel" in group.dims else Gaussians
         label = np.asarray(group["label"].values, np.int32)
-        return cls(kind.from_dataset(group), label, tuple(group.attrs["parts"]))
+        return cls(kind.from_dataset(group), label, tuple(map(str, names)))
 
     def to_dataset(self) -> xr.Dataset:
         """The splats' arrays, `label`, and the attribute `parts` with the names."""
@@ -95,7 +107,7 @@ def merge(parts: Sequence[tuple[Splats | SplatScene, ArrayLike, str]]) -> SplatS
     double = sorted({name for name in names if names.count(name) > 1})
     if double:
         raise InputError(f"merge: {', '.join(double)} is there twice; give each part its own name")
-    return SplatScene(joined(moved), np.concatenate(labels), tuple(names))
+    return SplatScene(joined(moved), np.concatenate(labels), tuple(map(str, names)))
 
 
 def joined(things: Sequence[Splats]) -> Splats:
