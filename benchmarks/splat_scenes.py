@@ -23,8 +23,11 @@ from twinloop.lab.shapes import revolve
 from twinloop.lab.spec import TextureSpec, load_preset
 from twinloop.lab.texture import paint, unwrap
 from twinloop.progress import track
+from twinloop.splat.low_pass import LowPass
 from twinloop.splat.views import Views
 
+PIXEL = LowPass(antialiased=True, eps2d=1 / 12)
+"""What a pixel itself blurs: the variance of a square of one pixel."""
 PRESETS = ("ketchup", "wafer_tin", "spray")
 """Objects of 20 to 25 cm: a squeeze bottle, a cylinder with print, a spray can."""
 HOLLOW = ("bowl", "letter_u")

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.rows import CACHE, RESULTS, Figure
-from benchmarks.splat_scenes import PRESETS, LabScene, lab_scene
+from benchmarks.splat_scenes import PIXEL, PRESETS, LabScene, lab_scene
 from twinloop.capture.projection import Camera, undistorter
 from twinloop.capture.sfm import structure_from_motion
 from twinloop.geometry import se3
@@ -36,8 +36,6 @@ TARGETS = {10: 34.0, 30: 37.0, 60: 38.0, 180: 39.0}
 """Seconds to white-background PSNR (dB) of unseen pictures; the last is a stretch."""
 PUBLISHED = "3DGS on NeRF-synthetic, 800x800, 100 views, GPU: 33.31 dB; other scenes, so a guide"
 ENDLESS = 10_000_000
-PIXEL = LowPass(antialiased=True, eps2d=1 / 12)
-"""What a pixel itself blurs: the variance of a square of one pixel."""
 Kind = Literal["3DGS", "3DGS, viewers' filter", "2DGS"]
 FILTERS: dict[Kind, LowPass] = {"3DGS": PIXEL, "3DGS, viewers' filter": PLAIN, "2DGS": PLAIN}
 """The low-pass filter of a kind, in training and judging; surfels have one of their own."""
