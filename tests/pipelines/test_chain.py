@@ -65,17 +65,22 @@ def test_a_fleet_run_is_clean_and_runs_each_stage_once(built: Built) -> None:
 
 
 def reference_seconds() -> float:
-    """Processor time (s) of a fixed piece of work, half Python and half BLAS: this machine now."""
-    least = float("inf")
-    for _ in range(5):
+    """Processor time (s) of a fixed piece of work (Python, BLAS, memory): this machine now.
+
+    The median of seven, not the least: what the bound is for was not timed in the best moment
+    either.
+    """
+    times = []
+    for _ in range(7):
         began = time.process_time()
         sum(i * i % 7 for i in range(1_000_000))
         np.linalg.svd(np.random.default_rng(0).normal(size=(250, 250)))
-        least = min(least, time.process_time() - began)
-    return least
+        np.sort(np.random.default_rng(0).random(2_000_000))
+        times.append(time.process_time() - began)
+    return float(np.median(times))
 
 
-REFERENCE = 0.09
+REFERENCE = 0.135
 """What that took on the quiet machine for which the bound of the chain was set."""
 
 
