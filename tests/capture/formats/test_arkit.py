@@ -135,9 +135,8 @@ def test_stray_recordings_of_the_first_version(tmp_path):
     path.write_bytes(path.read_bytes()[:200])
     with pytest.raises(InputError, match=r"000000\.npy"):
         read_stray(tmp_path)
-    np.save(
-        path, np.array([{"run": "me"}], dtype=object), allow_pickle=True
-    )  # written to be refused
+    pickled = np.array([{"run": "me"}], dtype=object)
+    np.save(path, pickled, allow_pickle=True)  # written to be refused
     with pytest.raises(InputError, match=r"000000\.npy"):
         read_stray(tmp_path)
 
