@@ -49,7 +49,7 @@ ROWS = [
         Row(
             f"clock_{name}",
             run,
-            _suite("clock", "twinloop/track/*.py", "twinloop/hand/**/*", *LAB),
+            _suite("clock", "twinloop/tracking/*.py", "twinloop/hand/**/*", *LAB),
         )
         for name, run in (
             ("pushes", ingest_clock.pushes),

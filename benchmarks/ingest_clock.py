@@ -28,13 +28,13 @@ from twinloop.lab.robot_log import measure
 from twinloop.lab.spec import load_preset
 from twinloop.lab.world import LOG_RATE, robot_truth
 from twinloop.metrics.statistics import wilson_interval
-from twinloop.track.contact_force import separate
-from twinloop.track.impact import find_pulse
-from twinloop.track.joint_signals import joint_signals
-from twinloop.track.motion_clock import align_by_motion
-from twinloop.track.session_clock import Clip, Log, Settings, pair_offset, session_offsets
-from twinloop.track.solver import rotation_exp
-from twinloop.track.speed_correlation import carried, correlation, speed
+from twinloop.tracking.contact_force import separate
+from twinloop.tracking.impact import find_pulse
+from twinloop.tracking.joint_signals import joint_signals
+from twinloop.tracking.motion_clock import align_by_motion
+from twinloop.tracking.session_clock import Clip, Log, Settings, pair_offset, session_offsets
+from twinloop.tracking.solver import rotation_exp
+from twinloop.tracking.speed_correlation import carried, correlation, speed
 
 Array = NDArray[np.float64]
 

@@ -17,11 +17,11 @@ from twinloop.errors import InputError
 from twinloop.geometry import se3
 from twinloop.hand.model import RobotModel
 from twinloop.progress import track
-from twinloop.track.clock import Offset
-from twinloop.track.contact_force import ContactForce, FreeMotion, separate
-from twinloop.track.impact import find_pulse
-from twinloop.track.joint_signals import JointSignals, joint_signals, order_joints
-from twinloop.track.session_clock import Clip, Log, Settings, session_offsets
+from twinloop.tracking.clock import Offset
+from twinloop.tracking.contact_force import ContactForce, FreeMotion, separate
+from twinloop.tracking.impact import find_pulse
+from twinloop.tracking.joint_signals import JointSignals, joint_signals, order_joints
+from twinloop.tracking.session_clock import Clip, Log, Settings, session_offsets
 
 
 def check_reach(log: Path, signals: JointSignals, positions: np.ndarray) -> None:

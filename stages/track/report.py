@@ -12,10 +12,10 @@ from stages.harness import Inputs
 from stages.track.params import Params
 from twinloop.capture.push_session import load_session
 from twinloop.geometry import se3
-from twinloop.track.appearance import Shape
-from twinloop.track.clip import Undistortion, read_grey
-from twinloop.track.overlay import crop_around, draw_outline, tile
-from twinloop.track.solver import WorldCamera, rotation_log
+from twinloop.tracking.appearance import Shape
+from twinloop.tracking.clip import Undistortion, read_grey
+from twinloop.tracking.overlay import crop_around, draw_outline, tile
+from twinloop.tracking.solver import WorldCamera, rotation_log
 
 
 def pushes(tree: xr.DataTree) -> list[str]:

@@ -12,11 +12,11 @@ from stages.track.params import Params
 from twinloop.capture.push_session import load_session
 from twinloop.geometry import se3
 from twinloop.progress import track
-from twinloop.track.clip import Undistortion, enlarge, locate_camera, read_grey, rest_image
-from twinloop.track.initialise import Start, expected_size, find_start
-from twinloop.track.model import ObjectModel, build_model
-from twinloop.track.model_error import ModelError, model_error
-from twinloop.track.tracker import ClipTrack, Settings, track_clip
+from twinloop.tracking.clip import Undistortion, enlarge, locate_camera, read_grey, rest_image
+from twinloop.tracking.initialise import Start, expected_size, find_start
+from twinloop.tracking.model import ObjectModel, build_model
+from twinloop.tracking.model_error import ModelError, model_error
+from twinloop.tracking.tracker import ClipTrack, Settings, track_clip
 
 
 def reference_frames(held_out: NDArray[np.bool_], count: int) -> NDArray[np.intp]:

@@ -12,8 +12,8 @@ import yaml
 from stages.push import report, run
 from stages.push.params import Params
 from stages.push.schema import WRITES
-from tests.track.box_capture import stage_inputs
-from tests.track.push_log import MadeUpPush, made_up_push, object_poses, write_log
+from tests.tracking.box_capture import stage_inputs
+from tests.tracking.push_log import MadeUpPush, made_up_push, object_poses, write_log
 from twinloop.artifacts.store import open_artifact, write_artifact
 from twinloop.errors import InputError
 from twinloop.geometry import se3

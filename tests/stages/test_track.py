@@ -11,8 +11,8 @@ import xarray as xr
 from stages.track import report, run
 from stages.track.params import Params
 from stages.track.schema import WRITES
-from tests.track.box_capture import scan_trees, stage_inputs, write_session
-from tests.track.box_scene import BoxScene
+from tests.tracking.box_capture import scan_trees, stage_inputs, write_session
+from tests.tracking.box_scene import BoxScene
 from twinloop.artifacts.store import open_artifact, write_artifact
 from twinloop.errors import InputError
 from twinloop.geometry import se3

@@ -9,8 +9,8 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from twinloop.track.appearance import Reference, Window
-from twinloop.track.solver import WorldCamera
+from twinloop.tracking.appearance import Reference, Window
+from twinloop.tracking.solver import WorldCamera
 
 Array = NDArray[np.float64]
 Image = NDArray[np.uint8]

@@ -11,7 +11,7 @@ import xarray as xr
 import yaml
 
 from stages.harness import Inputs
-from tests.track.box_scene import (
+from tests.tracking.box_scene import (
     TAG_CENTRES,
     TAG_SIZE,
     BoxScene,

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.spatial import ConvexHull
 
 from twinloop.geometry.raycast import MeshRenderer
-from twinloop.track.solver import WorldCamera
+from twinloop.tracking.solver import WorldCamera
 
 Array = NDArray[np.float64]
 Image = NDArray[np.uint8]

@@ -6,8 +6,8 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from twinloop.track.appearance import Shape
-from twinloop.track.solver import WorldCamera, project
+from twinloop.tracking.appearance import Shape
+from twinloop.tracking.solver import WorldCamera, project
 
 Array = NDArray[np.float64]
 Image = NDArray[np.uint8]

@@ -13,12 +13,12 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from twinloop.track.appearance import Reference, synthesise
-from twinloop.track.feature_map import localise
-from twinloop.track.fit import Fit, fit_pose
-from twinloop.track.measure import NOTHING
-from twinloop.track.model import ObjectModel, shrink_image
-from twinloop.track.solver import RestPrior, Solution, WorldCamera, project, rotation_exp
+from twinloop.tracking.appearance import Reference, synthesise
+from twinloop.tracking.feature_map import localise
+from twinloop.tracking.fit import Fit, fit_pose
+from twinloop.tracking.measure import NOTHING
+from twinloop.tracking.model import ObjectModel, shrink_image
+from twinloop.tracking.solver import RestPrior, Solution, WorldCamera, project, rotation_exp
 
 Array = NDArray[np.float64]
 Image = NDArray[np.uint8]

@@ -6,13 +6,13 @@ import cv2
 import numpy as np
 import pytest
 
-from tests.track.box_scene import BoxScene, look_at, push_motion, scan_views
+from tests.tracking.box_scene import BoxScene, look_at, push_motion, scan_views
 from twinloop.errors import InputError
 from twinloop.metrics.poses import average_distance
-from twinloop.track.initialise import find_start, search_table
-from twinloop.track.model import ObjectModel, build_model
-from twinloop.track.solver import WorldCamera, rotation_log
-from twinloop.track.tracker import Settings, track_clip
+from twinloop.tracking.initialise import find_start, search_table
+from twinloop.tracking.model import ObjectModel, build_model
+from twinloop.tracking.solver import WorldCamera, rotation_log
+from twinloop.tracking.tracker import Settings, track_clip
 
 EYE = look_at(np.array([0.1, -0.42, 0.3]), np.array([0.0, 0.0, 0.03]))
 CAMERA = WorldCamera(np.array([400.0, 400.0, 199.5, 149.5]), np.linalg.inv(EYE), 400, 300)

@@ -7,10 +7,10 @@ import pytest
 from scipy.interpolate import CubicSpline
 
 from twinloop.errors import InputError
-from twinloop.track.motion_clock import ClockFit, align_by_motion
-from twinloop.track.motion_fit import long_run
-from twinloop.track.solver import rotation_exp
-from twinloop.track.speed_correlation import carried
+from twinloop.tracking.motion_clock import ClockFit, align_by_motion
+from twinloop.tracking.motion_fit import long_run
+from twinloop.tracking.solver import rotation_exp
+from twinloop.tracking.speed_correlation import carried
 
 Array = np.ndarray
 

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from twinloop.track.appearance import Reference
-from twinloop.track.feature_map import localise
-from twinloop.track.fit import Fit, fit_pose
-from twinloop.track.initialise import Start
-from twinloop.track.measure import measure_previous
-from twinloop.track.model import ObjectModel
-from twinloop.track.solver import (
+from twinloop.tracking.appearance import Reference
+from twinloop.tracking.feature_map import localise
+from twinloop.tracking.fit import Fit, fit_pose
+from twinloop.tracking.initialise import Start
+from twinloop.tracking.measure import measure_previous
+from twinloop.tracking.model import ObjectModel
+from twinloop.tracking.solver import (
     Contact,
     Correspondences,
     Solution,

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from twinloop.errors import InputError
 from twinloop.progress import track
-from twinloop.track.appearance import Reference, Shape
-from twinloop.track.feature_map import FeatureMap, build_map
+from twinloop.tracking.appearance import Reference, Shape
+from twinloop.tracking.feature_map import FeatureMap, build_map
 
 Array = NDArray[np.float64]
 Image = NDArray[np.uint8]

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from twinloop.track.appearance import Reference
-from twinloop.track.measure import NOTHING, Measurement, measure_view
-from twinloop.track.model import ObjectModel
-from twinloop.track.solver import (
+from twinloop.tracking.appearance import Reference
+from twinloop.tracking.measure import NOTHING, Measurement, measure_view
+from twinloop.tracking.model import ObjectModel
+from twinloop.tracking.solver import (
     Contact,
     Correspondences,
     RestPrior,

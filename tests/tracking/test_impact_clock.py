@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 from scipy.ndimage import gaussian_filter1d
 
-from tests.track.push_log import RATE, made_up_push, object_poses
+from tests.tracking.push_log import RATE, made_up_push, object_poses
 from twinloop.capture.warning import CaptureWarning
 from twinloop.errors import InputError
 from twinloop.hand.model import RobotModel
-from twinloop.track.clock import Offset, combine, contact_run, fuse
-from twinloop.track.contact_force import ContactForce, separate
-from twinloop.track.impact import Pulse, find_pulse, impact_offset, motion_onset
-from twinloop.track.joint_signals import joint_signals
-from twinloop.track.session_clock import Clip, Log, Settings, check_pairs
+from twinloop.tracking.clock import Offset, combine, contact_run, fuse
+from twinloop.tracking.contact_force import ContactForce, separate
+from twinloop.tracking.impact import Pulse, find_pulse, impact_offset, motion_onset
+from twinloop.tracking.joint_signals import joint_signals
+from twinloop.tracking.session_clock import Clip, Log, Settings, check_pairs
 
 Array = np.ndarray
 

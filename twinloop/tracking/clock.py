@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from twinloop.track.solver import rotation_exp, rotation_log
+from twinloop.tracking.solver import rotation_exp, rotation_log
 
 Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]

@@ -15,7 +15,7 @@ from twinloop.capture.camera_yaml import CameraFile
 from twinloop.capture.video import read_video
 from twinloop.errors import InputError
 from twinloop.geometry.camera import matrix
-from twinloop.track.solver import WorldCamera
+from twinloop.tracking.solver import WorldCamera
 
 Array = NDArray[np.float64]
 Image = NDArray[np.uint8]

@@ -17,12 +17,12 @@ from scipy.optimize import linear_sum_assignment
 
 from twinloop.capture.warning import CaptureWarning
 from twinloop.errors import InputError
-from twinloop.track.clock import Offset, combine, estimate_offset, fuse
-from twinloop.track.contact_force import ContactForce
-from twinloop.track.impact import Pulse, impact_offset, motion_onset
-from twinloop.track.joint_signals import JointSignals
-from twinloop.track.motion_clock import align_by_motion
-from twinloop.track.speed_correlation import carried
+from twinloop.tracking.clock import Offset, combine, estimate_offset, fuse
+from twinloop.tracking.contact_force import ContactForce
+from twinloop.tracking.impact import Pulse, impact_offset, motion_onset
+from twinloop.tracking.joint_signals import JointSignals
+from twinloop.tracking.motion_clock import align_by_motion
+from twinloop.tracking.speed_correlation import carried
 
 Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]

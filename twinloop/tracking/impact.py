@@ -16,10 +16,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from twinloop.track.clock import Offset
-from twinloop.track.contact_force import FreeMotion
-from twinloop.track.joint_signals import JointSignals
-from twinloop.track.solver import rotation_log
+from twinloop.tracking.clock import Offset
+from twinloop.tracking.contact_force import FreeMotion
+from twinloop.tracking.joint_signals import JointSignals
+from twinloop.tracking.solver import rotation_log
 
 Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twinloop.hand.model import RobotModel
-from twinloop.track.joint_signals import JointSignals, slow_speed
+from twinloop.tracking.joint_signals import JointSignals, slow_speed
 
 Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]

@@ -8,9 +8,9 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from twinloop.track.appearance import Reference, Shape, View, synthesise
-from twinloop.track.flow import normalise_contrast, track_points
-from twinloop.track.solver import Correspondences, WorldCamera
+from twinloop.tracking.appearance import Reference, Shape, View, synthesise
+from twinloop.tracking.flow import normalise_contrast, track_points
+from twinloop.tracking.solver import Correspondences, WorldCamera
 
 Array = NDArray[np.float64]
 Image = NDArray[np.uint8]

@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.track.push_log import RATE, MadeUpPush, made_up_push, object_poses
+from tests.tracking.push_log import RATE, MadeUpPush, made_up_push, object_poses
 from twinloop.errors import InputError
 from twinloop.hand.model import RobotModel
-from twinloop.track.clock import Offset, combine, estimate_offset
-from twinloop.track.contact_force import separate
-from twinloop.track.joint_signals import (
+from twinloop.tracking.clock import Offset, combine, estimate_offset
+from twinloop.tracking.contact_force import separate
+from twinloop.tracking.joint_signals import (
     JointSignals,
     gaussian_kernels,
     joint_signals,

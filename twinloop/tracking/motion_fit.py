@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.interpolate import CubicSpline
 
-from twinloop.track.solver import rotation_exp
+from twinloop.tracking.solver import rotation_exp
 
 Array = NDArray[np.float64]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.track.box_scene import look_at, pose, rotation
-from twinloop.track.solver import (
+from tests.tracking.box_scene import look_at, pose, rotation
+from twinloop.tracking.solver import (
     Contact,
     Correspondences,
     RestPrior,

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from twinloop.track.fit import fit_pose
-from twinloop.track.initialise import rest_prior, resting_pose
-from twinloop.track.model import ObjectModel
-from twinloop.track.solver import WorldCamera, rotation_log
+from twinloop.tracking.fit import fit_pose
+from twinloop.tracking.initialise import rest_prior, resting_pose
+from twinloop.tracking.model import ObjectModel
+from twinloop.tracking.solver import WorldCamera, rotation_log
 
 Array = NDArray[np.float64]
 

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from scipy.interpolate import CubicSpline
 
 from twinloop.errors import InputError
-from twinloop.track.motion_fit import Refined, refine
-from twinloop.track.speed_correlation import best_peaks, correlation, speed
+from twinloop.tracking.motion_fit import Refined, refine
+from twinloop.tracking.speed_correlation import best_peaks, correlation, speed
 
 Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
