@@ -19,50 +19,57 @@ from twinloop.tracking.model_error import ModelError, model_error
 from twinloop.tracking.tracker import ClipTrack, Settings, track_clip
 
 
-def reference_frames(held_out: NDArray[np.bool_], count: int) -> NDArray[np.intp]:
-    """Indices of `count` frames spread evenly over those that are not held out."""
-    usable = np.flatnonzero(~held_out)
-    if len(usable) <= count:
-        return usable
-    return usable[np.unique(np.linspace(0, len(usable) - 1, count).round().astype(int))]
-
-
 def object_model(inputs: Inputs, params: Params) -> ObjectModel:
-    """The tracked object from the scan's frames and the reconstruction."""
-    frames = inputs.artifacts["ingest"].to_dataset()
+    """The tracked object from the reconstruction: its mesh and its Gaussians."""
     reconstruction = inputs.artifacts["reconstruct"]
     mesh = reconstruction["mesh"]
-    root = reconstruction.to_dataset()
-    used = frames.isel(frame=reference_frames(frames["held_out"].values, params.reference_views))
     return build_model(
         mesh["vertices"].values.astype(np.float64),
         mesh["faces"].values,
-        used["image"].values,
-        used["intrinsics"].values,
-        se3.from_position_quaternion(
-            used["position_world_camera"].values, used["quaternion_world_camera"].values
-        ),
-        se3.from_position_quaternion(
-            root["position_world_object"].values, root["quaternion_world_object"].values
-        ),
+        Gaussians.from_dataset(reconstruction["gaussians"].to_dataset()),
+        T_world_object=scan_pose(reconstruction),
+        views=params.reference_views,
     )
 
 
-def settings(params: Params, error: ModelError) -> Settings:
-    """The tracker's settings; floors grow with the error that the model itself shows.
+def scan_pose(reconstruction: xr.DataTree) -> NDArray[np.float64]:
+    """T_world_object (4, 4) of the object in the scan."""
+    root = reconstruction.to_dataset()
+    return se3.from_position_quaternion(
+        root["position_world_object"].values, root["quaternion_world_object"].values
+    )
 
-    By twice that error: light, height and lens of a push differ more from the scan than scan frames
-    do among themselves.
-    """
+
+def scan_views(frames: xr.Dataset, count: int) -> list[CameraFrame]:
+    """`count` scan frames, those first that the reconstruction did not see."""
+    held_out = frames["held_out"].values
+    order = np.concatenate([np.flatnonzero(held_out), np.flatnonzero(~held_out)])
+    pool = np.sort(order[: max(count, int(held_out.sum()))])
+    chosen = pool[np.unique(np.linspace(0, len(pool) - 1, count).round().astype(int))]
+    out = []
+    for i in chosen:
+        frame = frames.isel(frame=int(i))
+        rgb = np.asarray(frame["image"].values)
+        h, w = rgb.shape[:2]
+        T_world_camera = se3.from_position_quaternion(
+            frame["position_world_camera"].values, frame["quaternion_world_camera"].values
+        )
+        camera = WorldCamera(frame["intrinsics"].values, se3.inverse(T_world_camera), w, h)
+        out.append(CameraFrame(camera, rgb, to_grey(rgb)))
+    return out
+
+
+def settings(params: Params, error: ModelError) -> Settings:
+    """The tracker's settings; floors grow with the error that the model itself shows."""
     return Settings(
         features=params.features,
         sigma_live=params.sigma_live,
         sigma_scan=params.sigma_scan,
         contact_sigma=params.contact_sigma,
         contact_cutoff=params.contact_cutoff,
-        floor_position=float(np.hypot(params.floor_position, 2 * error.across)),
-        floor_rotation=float(np.hypot(params.floor_rotation, 2 * error.rotation)),
-        floor_range=float(np.hypot(params.floor_range, 2 * error.along)),
+        floor_position=float(np.hypot(params.floor_position, error.across)),
+        floor_rotation=float(np.hypot(params.floor_rotation, error.rotation)),
+        floor_range=float(np.hypot(params.floor_range, error.along)),
         time_sigma=params.time_sigma,
         minimum_inliers=params.minimum_inliers,
         correlated=params.correlated,

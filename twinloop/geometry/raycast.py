@@ -96,6 +96,11 @@ class MeshRenderer:
             indices=wp.array(triangles.reshape(-1), dtype=wp.int32, device="cpu"),
         )
 
+    @property
+    def mesh_id(self) -> int:
+        """Handle of the ray-casting hierarchy, for Warp kernels; valid while this object lives."""
+        return int(self._mesh.id)
+
     def render(
         self,
         intrinsics: FloatArray,

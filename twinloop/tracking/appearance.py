@@ -22,11 +22,16 @@ class View:
     """The mesh seen at a pose, in a window of the image.
 
     window: (x0, y0, x1, y1) px; points: (h, w, 3) float32 object points, m; mask: (h, w) bool.
+    Rays are cast at every `step`-th pixel: hits (h', w') bool and normals (h', w', 3) float32,
+    object frame, are there only.
     """
 
     window: Window
     points: NDArray[np.float32]
     mask: NDArray[np.bool_]
+    step: int
+    hits: NDArray[np.bool_]
+    normals: NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -77,14 +82,14 @@ class Shape:
     def view(self, camera: WorldCamera, pose: Array, margin: int = 12) -> View | None:
         """Object points and mask in the window around the object under T_world_object `pose`.
 
-        Large windows are cast at every second pixel and filled in between: surfaces are smooth at
-        that scale, and a ray costs more than all that is done with it.
+        Large windows are cast at every second to fourth pixel and filled in between: surfaces are
+        smooth at that scale, and a ray costs more than all that is done with it.
         """
         window = self.window(camera, pose, margin)
         if window is None:
             return None
         x0, y0, x1, y1 = window
-        step = 2 if min(x1 - x0, y1 - y0) > 64 else 1
+        step = int(np.clip(np.sqrt((x1 - x0) * (y1 - y0)) / 64, 1, 4))
         width, height = (x1 - x0 + step - 1) // step, (y1 - y0 + step - 1) // step
         fx, fy, cx, cy = (float(v) for v in camera.intrinsics)
         coarse = np.array([fx / step, fy / step, (cx - x0) / step, (cy - y0) / step])
@@ -94,7 +99,7 @@ class Shape:
         points = (image.points(coarse) - T[:3, 3].astype(np.float32)) @ R
         solid = image.mask
         if step == 1:
-            return View(window, points, solid)
+            return View(window, points, solid, step, solid, image.normal)
         columns = (np.arange(x1 - x0, dtype=np.float32) / step)[None].repeat(y1 - y0, 0)
         rows = (np.arange(y1 - y0, dtype=np.float32) / step)[:, None].repeat(x1 - x0, 1)
         edge = cv2.BORDER_REPLICATE
@@ -102,7 +107,14 @@ class Shape:
         share = cv2.remap(
             solid.astype(np.float32), columns, rows, cv2.INTER_LINEAR, borderMode=edge
         )
-        return View(window, np.asarray(fine, np.float32), np.asarray(share > 0.999))
+        return View(
+            window,
+            np.asarray(fine, np.float32),
+            np.asarray(share > 0.999),
+            step,
+            solid,
+            image.normal,
+        )
 
     def reference(self, image: Image, intrinsics: Array, T_camera_object: Array) -> Reference:
         """A reference from a grey image (h, w) with its pose; the depth is rendered."""

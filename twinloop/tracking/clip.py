@@ -1,8 +1,8 @@
-"""Push clips from files: undistorted frames, the resting image, where the camera stands."""
+"""Clips from files: undistorted frames, the resting image, where the camera stands."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +15,8 @@ from twinloop.capture.camera_yaml import CameraFile
 from twinloop.capture.video import read_video
 from twinloop.errors import InputError
 from twinloop.geometry.camera import matrix
+from twinloop.tracking.frame import CameraFrame, Frame
+from twinloop.tracking.images import to_grey
 from twinloop.tracking.solver import WorldCamera
 
 Array = NDArray[np.float64]
@@ -23,7 +25,7 @@ Image = NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class RestImage:
-    """Mean of the first frames of a clip, distorted as filmed: image (h, w) u1 of `frames`."""
+    """Mean of the first frames of a clip, distorted as filmed: image (h, w, 3) of `frames`."""
 
     image: Image
     frames: int
@@ -46,14 +48,14 @@ class Undistortion:
         self.first, self.second = maps
 
     def __call__(self, image: Image) -> Image:
-        """The undistorted image (h, w) u1."""
+        """The undistorted image, (h, w) or (h, w, 3) u1."""
         if not self.identity:
             image = np.asarray(
                 cv2.remap(image, self.first, self.second, cv2.INTER_LINEAR), np.uint8
             )
         if self.zoom == 1:
             return image
-        h, w = image.shape
+        h, w = image.shape[:2]
         size = (w * self.zoom, h * self.zoom)
         return np.asarray(cv2.resize(image, size, interpolation=cv2.INTER_CUBIC), np.uint8)
 
@@ -70,15 +72,15 @@ def enlarge(camera: WorldCamera, zoom: int) -> WorldCamera:
     )
 
 
-def read_grey(path: Path, camera: CameraFile) -> Iterator[tuple[float, Image]]:
-    """Time (s) and grey image (h, w) u1, distorted as filmed, of each frame.
+def read_clip(path: Path, camera: CameraFile) -> Iterator[tuple[float, Image]]:
+    """Time (s) and RGB image (h, w, 3) u1, distorted as filmed, of each frame.
 
     Raises:
         InputError: Unreadable video, no frame, or not of the size in camera.yaml.
     """
     count = 0
-    for frame in read_video(path, pixels="grey"):
-        if frame.image.shape != (camera.height, camera.width):
+    for frame in read_video(path):
+        if frame.image.shape[:2] != (camera.height, camera.width):
             raise InputError(
                 f"{path}: frames are {frame.image.shape[1]} x {frame.image.shape[0]} px but "
                 f"camera.yaml says {camera.width} x {camera.height}; use the camera.yaml of this "
@@ -90,10 +92,26 @@ def read_grey(path: Path, camera: CameraFile) -> Iterator[tuple[float, Image]]:
         raise InputError(f"{path}: the clip has no frame; film the push again.")
 
 
+def clip_frames(
+    path: Path,
+    file: CameraFile,
+    camera: WorldCamera,
+    undistort: Undistortion,
+    hidden: Callable[[float], NDArray[np.bool_] | None] = lambda time: None,
+) -> Iterator[Frame]:
+    """The frames of one static camera, ready to be tracked.
+
+    `hidden` says for a time (s) which pixels (h, w) of the undistorted image the robot may hide.
+    """
+    for time, image in read_clip(path, file):
+        rgb = undistort(image)
+        yield Frame(time, (CameraFrame(camera, rgb, to_grey(rgb), ignore=hidden(time)),))
+
+
 def rest_image(path: Path, camera: CameraFile, duration: float) -> RestImage:
     """Mean of the frames of the first `duration` s, in which nothing moves near the object."""
-    total, count, start = np.zeros((camera.height, camera.width)), 0, None
-    for time, image in read_grey(path, camera):
+    total, count, start = np.zeros((camera.height, camera.width, 3)), 0, None
+    for time, image in read_clip(path, camera):
         start = time if start is None else start
         if time - start > duration:
             break
@@ -105,7 +123,7 @@ def rest_image(path: Path, camera: CameraFile, duration: float) -> RestImage:
 def locate_camera(
     images: dict[str, Image], camera: CameraFile, board: Board
 ) -> tuple[WorldCamera, float]:
-    """Where the static camera stands, from the board in one image (h, w) u1 of each clip.
+    """Where the static camera stands, from the board in one image of each clip.
 
     All clips' tag corners go into one pose (Levenberg-Marquardt on the reprojection error).
     Returns the camera and the root mean square error in px.
@@ -115,7 +133,7 @@ def locate_camera(
     """
     points, pixels, owner = [], [], []
     for i, (name, image) in enumerate(images.items()):
-        found = detect_tags(image, board)
+        found = detect_tags(to_grey(image), board)
         on_board, seen = found.pairs(board)
         if len(seen) == 0:
             foreign = f"; {found.foreign} other tag(s) are in view" if found.foreign else ""

@@ -1,7 +1,9 @@
-"""Where the object stands at the start of a clip, with no help from a user.
+"""Where the object is at the start of a clip, with no help from a user.
 
-The object rests on the table as it did in the scan, so that only x, y and yaw are unknown. First
-the SIFT map over the mean of the resting frames; failing that, a search over the table.
+First the SIFT map over the image; then poses of other clips; then a search over the table, of the
+object's looks where it has texture and of its outline where it has none, in every way that it can
+rest. All candidates are fitted and judged alike, and a rival that fits as well makes the start
+unsure.
 """
 
 from __future__ import annotations
@@ -9,46 +11,40 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import cv2
 import numpy as np
 from numpy.typing import NDArray
 
 from twinloop.tracking.appearance import Reference, synthesise
+from twinloop.tracking.colours import ColourModel, histogram
 from twinloop.tracking.feature_map import localise
-from twinloop.tracking.fit import Fit, fit_pose
-from twinloop.tracking.measure import NOTHING
-from twinloop.tracking.model import ObjectModel, shrink_image
-from twinloop.tracking.solver import RestPrior, Solution, WorldCamera, project, rotation_exp
+from twinloop.tracking.fitter import Attempt, Fitter
+from twinloop.tracking.frame import CameraFrame, Frame
+from twinloop.tracking.images import shrink_image
+from twinloop.tracking.model import ObjectModel, texture_cells
+from twinloop.tracking.modes import Modes, choose_modes
+from twinloop.tracking.priors import RestPrior
+from twinloop.tracking.recovery import differs
+from twinloop.tracking.settings import Settings
+from twinloop.tracking.sight import Eye, colours_at
+from twinloop.tracking.solver import Term, WorldCamera, rotation_exp
+from twinloop.tracking.state import Start
+from twinloop.tracking.table_search import search_looks, search_outline
 
 Array = NDArray[np.float64]
 Image = NDArray[np.uint8]
 
-
-@dataclass(frozen=True)
-class Start:
-    """The resting pose of a clip.
-
-    `sure` is False when another yaw fits nearly as well; `method` is "sift", "hint" or "search";
-    `resting` says whether the object stands as in the scan, so that the prior was used.
-    """
-
-    solution: Solution
-    sure: bool
-    method: str
-    resting: bool
+TILT, LIFT = 0.2, 0.15
+"""A guess this near to a rest (rad; part of the diameter) is taken to rest."""
 
 
-def rest_prior(model: ObjectModel, sigma_height: float, sigma_tilt: float) -> RestPrior:
-    """The prior that the object stands as in the scan."""
-    return RestPrior(model.up, model.rest_height, sigma_height, sigma_tilt)
-
-
-def resting_pose(model: ObjectModel, x: float, y: float, yaw: float) -> Array:
-    """T_world_object of the object resting as in the scan, turned by yaw (rad), at x, y (m)."""
-    pose = np.eye(4)
-    pose[:3, :3] = rotation_exp(np.array([0.0, 0.0, yaw])) @ model.rest_rotation
-    pose[:3, 3] = [x, y, model.rest_height]
-    return pose
+def resting(model: ObjectModel, pose: Array) -> RestPrior | None:
+    """The prior of the way of resting that `pose` is near to, None when it stands in the air."""
+    up = pose[:3, :3].T[:, 2]
+    for rest in model.rests:
+        angle = np.arccos(np.clip(rest.up @ up, -1, 1))
+        if angle < TILT and abs(pose[2, 3] - rest.height) < LIFT * model.shape.diameter:
+            return RestPrior(rest.up, rest.height, 0.001, 0.006)
+    return None
 
 
 def turn_about_z(pose: Array, angle: float) -> Array:
@@ -56,14 +52,6 @@ def turn_about_z(pose: Array, angle: float) -> Array:
     out = pose.copy()
     out[:3, :3] = rotation_exp(np.array([0.0, 0.0, angle])) @ pose[:3, :3]
     return out
-
-
-def is_resting(model: ObjectModel, pose: Array, tilt: float, height: float) -> bool:
-    """Whether a pose is within `tilt` rad and `height` m of standing as in the scan."""
-    up = pose[:3, :3] @ model.up
-    return bool(
-        np.arccos(np.clip(up[2], -1, 1)) < tilt and abs(pose[2, 3] - model.rest_height) < height
-    )
 
 
 def appearance_score(
@@ -89,243 +77,198 @@ def appearance_score(
 def shrink(camera: WorldCamera, image: Image, factor: int) -> tuple[WorldCamera, Image]:
     """Camera and image at 1/factor of their size (area averages)."""
     small, intrinsics = shrink_image(image, camera.intrinsics, factor)
-    h, w = small.shape
+    h, w = small.shape[:2]
     return WorldCamera(intrinsics, camera.T_camera_world, w, h), small
-
-
-def expected_size(model: ObjectModel, camera: WorldCamera) -> float:
-    """Pixels across the object where the camera's axis meets the table (else 1 m away)."""
-    axis = camera.T_camera_world[2, :3]
-    eye = np.linalg.inv(camera.T_camera_world)[:3, 3]
-    distance = float(-eye[2] / axis[2]) if axis[2] < -1e-3 else 1.0
-    return float(camera.intrinsics[0] * model.shape.diameter / max(distance, 0.05))
-
-
-def table_points(camera: WorldCamera, height: float, spacing: float, reach: float) -> Array:
-    """Points (n, 3) m on a grid at `height` that lie in the image, within `reach` of its centre."""
-    T = np.linalg.inv(camera.T_camera_world)
-    fx, fy, cx, cy = camera.intrinsics
-    ray = T[:3, :3] @ np.array([(camera.width / 2 - cx) / fx, (camera.height / 2 - cy) / fy, 1.0])
-    if ray[2] > -1e-3:
-        return np.zeros((0, 3))
-    centre = T[:3, 3] + ray * (height - T[2, 3]) / ray[2]
-    steps = np.arange(-reach, reach + 1e-9, spacing)
-    x, y = np.meshgrid(steps, steps, indexing="ij")
-    points = np.stack([centre[0] + x.ravel(), centre[1] + y.ravel(), np.full(x.size, height)], 1)
-    pixels, depth = project(camera, np.eye(4), points)
-    margin = 0.02 * camera.width
-    inside = (pixels > -margin).all(1) & (
-        pixels < [camera.width + margin, camera.height + margin]
-    ).all(1)
-    return np.asarray(points[inside & (depth > 0.05)])
-
-
-def search_table(
-    model: ObjectModel,
-    camera: WorldCamera,
-    image: Image,
-    *,
-    size: float = 32.0,
-    yaws: int = 18,
-    reach: float = 0.3,
-) -> list[tuple[float, Array]]:
-    """(score, pose) by falling score: the scan's looks matched over the table, every yaw.
-
-    At a scale at which the object is about `size` px large, templates are made on a grid of table
-    points and yaws and slid around (masked normalised cross-correlation); peaks go back to the
-    table through their pixel.
-    """
-    factor = int(np.clip(expected_size(model, camera) / size, 1, 8))
-    small_camera, small_image = shrink(camera, image, factor)
-    references = model.shrunk(factor)
-    spacing = 0.8 * model.shape.diameter
-    found: list[tuple[float, Array]] = []
-    eye = np.linalg.inv(camera.T_camera_world)
-    for point in table_points(small_camera, model.rest_height, spacing, reach):
-        for k in range(yaws):
-            pose = resting_pose(model, point[0], point[1], 2 * np.pi * k / yaws)
-            view = model.shape.view(small_camera, pose, margin=1)
-            if view is None:
-                continue
-            grey, valid = synthesise(
-                references, small_camera, pose, view, tolerance=0.06 * model.shape.diameter, count=2
-            )
-            if valid.sum() < 25:
-                continue
-            x0, y0, x1, y1 = view.window
-            pad = int(
-                0.6 * spacing * small_camera.intrinsics[0] / max(_depth(small_camera, point), 0.05)
-            )
-            a, b = max(x0 - pad, 0), max(y0 - pad, 0)
-            area = small_image[
-                b : min(y1 + pad, small_camera.height), a : min(x1 + pad, small_camera.width)
-            ]
-            if area.shape[0] < y1 - y0 or area.shape[1] < x1 - x0 or grey[valid].std() < 3:
-                continue
-            result = cv2.matchTemplate(
-                area, grey, cv2.TM_CCOEFF_NORMED, mask=valid.astype(np.uint8)
-            )
-            result = np.where(np.isfinite(result), result, -1.0)
-            row, column = np.unravel_index(int(np.argmax(result)), result.shape)
-            shift = np.array([a + column - x0, b + row - y0], np.float64)
-            pixel = project(small_camera, np.eye(4), point[None])[0][0] + shift
-            fx, fy, cx, cy = small_camera.intrinsics
-            ray = eye[:3, :3] @ np.array([(pixel[0] - cx) / fx, (pixel[1] - cy) / fy, 1.0])
-            where = eye[:3, 3] + ray * (model.rest_height - eye[2, 3]) / ray[2]
-            found.append(
-                (
-                    float(result[row, column]),
-                    resting_pose(model, where[0], where[1], 2 * np.pi * k / yaws),
-                )
-            )
-    found.sort(key=lambda f: -f[0])
-    return distinct(found[:60], 0.15 * model.shape.diameter, 0.2)
-
-
-def _depth(camera: WorldCamera, point: Array) -> float:
-    """Depth of a world point (3,) in the camera, m."""
-    return float((camera.T_camera_world[:3, :3] @ point + camera.T_camera_world[:3, 3])[2])
-
-
-def distinct(
-    found: list[tuple[float, Array]], distance: float, angle: float
-) -> list[tuple[float, Array]]:
-    """The candidates of which no better one is within `distance` m and `angle` rad."""
-    kept: list[tuple[float, Array]] = []
-    for score, pose in found:
-        near = False
-        for _, other in kept:
-            cosine = (np.trace(pose[:3, :3].T @ other[:3, :3]) - 1) / 2
-            near |= bool(
-                np.linalg.norm(pose[:3, 3] - other[:3, 3]) < distance
-                and np.arccos(np.clip(cosine, -1, 1)) < angle
-            )
-        if not near:
-            kept.append((score, pose))
-    return kept
-
-
-def has_rival(
-    model: ObjectModel,
-    camera: WorldCamera,
-    image: Image,
-    best: Fit,
-    features: int,
-    sigma: float,
-) -> bool:
-    """Whether another yaw at the same place explains the image about as well as the best fit.
-
-    Yaws in steps of 30 deg are scored; those that look at all alike are fitted. A rival has most of
-    the best fit's inliers and does not turn back to its pose.
-    """
-    assert best.solution is not None
-    pose = best.solution.pose
-    small_camera, small_image = shrink(camera, image, 2)
-    scored = []
-    for k in range(1, 12):
-        other = turn_about_z(pose, k * np.pi / 6)
-        score = appearance_score(model, small_camera, small_image, other, model.shrunk(2))
-        scored.append((score, k, other))
-    scored.sort(key=lambda s: -s[0])
-    for score, _, other in scored[:3]:
-        if score < 0.35:
-            break
-        fit, _ = refine(model, camera, image, other, features, sigma)
-        if fit.solution is None or fit.inliers < 0.5 * best.inliers:
-            continue
-        cosine = (np.trace(fit.solution.pose[:3, :3].T @ pose[:3, :3]) - 1) / 2
-        if np.arccos(np.clip(cosine, -1, 1)) > 0.25:
-            return True
-    return False
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A possible start: how it was found, its fit, whether it rests as in the scan, its score."""
+    """A possible start: what found it, its fit, whether it rests, its score in [-1, 2]."""
 
     method: str
-    fit: Fit
+    attempt: Attempt
     resting: bool
     score: float
 
 
+@dataclass
+class Judge:
+    """Fits first guesses to one frame and scores them.
+
+    looks: half-size references for the correlation of looks; half: the first camera at half size.
+    """
+
+    model: ObjectModel
+    frame: Frame
+    settings: Settings
+    table: bool
+
+    def fit(
+        self, pose: Array, texture: bool, rounds: Sequence[float] = (3.0, 1.5, 1.0)
+    ) -> Candidate | None:
+        """The pose fitted from a first guess, outlines first; None when nothing is found there."""
+        rest = resting(self.model, pose) if self.table else None
+        knowledge: list[Term] = [] if rest is None else [rest]
+        any_depth = any(c.depth is not None for c in self.frame.cameras)
+        modes = Modes(True, texture, any_depth, self.table, 0.0, 0.0)
+        eyes = [Eye(colours=self.expected(c)) for c in self.frame.cameras]
+        fitter = Fitter(self.model, modes, self.settings, eyes, knowledge)
+        if eyes[0].colours is not None and not texture:
+            moved = fitter.coarse(self.frame, pose)
+            pose = pose if moved is None else moved
+        attempt: Attempt | None = None
+        for round_trip in rounds:
+            # Colours of the scan served to get here; those of this light are better from now on.
+            for eye, camera in zip(eyes, self.frame.cameras, strict=True):
+                fresh = colours_at(self.model, camera, pose)
+                if fresh is not None:
+                    eye.colours = fresh
+            attempt = fitter.attempt(self.frame, pose, round_trip=round_trip)
+            if attempt is None:
+                return None
+            pose = attempt.pose
+        if attempt is None:
+            return None
+        return Candidate("", attempt, rest is not None, self.score(attempt, texture))
+
+    def expected(self, camera: CameraFrame) -> ColourModel | None:
+        """The object's colours as in the scan, against those of the whole image."""
+        if self.model.colours is None:
+            return None
+        return ColourModel(self.model.colours, histogram(camera.rgb.reshape(-1, 3)))
+
+    def score(self, attempt: Attempt, texture: bool) -> float:
+        """How well a fitted pose explains the first camera's image."""
+        outline = max((s.score for s in attempt.sights if s is not None), default=0.0)
+        if not texture:
+            return 0.5 * (attempt.quality + outline)
+        camera = self.frame.cameras[0]
+        half, image = shrink(camera.camera, camera.grey, 2)
+        return appearance_score(self.model, half, image, attempt.pose, self.model.shrunk(2))
+
+
 def find_start(
     model: ObjectModel,
-    camera: WorldCamera,
-    image: Image,
+    frame: Frame,
+    settings: Settings,
     *,
-    features: int,
-    sigma: float,
-    minimum_inliers: int,
+    table: bool = True,
     search: bool = True,
     hints: Sequence[Array] = (),
+    mask: NDArray[np.bool_] | None = None,
 ) -> Start | None:
-    """The resting pose in `image` (h, w), the mean of the frames before anything moves, or None.
+    """The object's pose in `frame`, in which it rests, or None.
 
-    `features` points at most are measured, each with `sigma` px. `hints` are poses (4, 4) worth a
-    try, such as the starts of other clips; they are judged like all others. The table is searched
-    only when neither the feature map nor a hint gives a sure pose.
+    `hints` are poses (4, 4) worth a try, such as the starts of other clips; they are judged like
+    all others. The table is searched only when neither the feature map nor a hint gives a sure
+    pose. `mask` (h, w) bool says where the first camera sees the object, if that is known; a box
+    is a mask, too.
     """
-    half_camera, half_image = shrink(camera, image, 2)
-    references = model.shrunk(2)
+    judge = Judge(model, frame, settings, table)
+    camera = frame.cameras[0]
+    half, image = shrink(camera.camera, camera.grey, 2)
+    textured = model.texture > 0 and bool(model.references)
     candidates: list[Candidate] = []
 
-    def consider(method: str, pose: Array) -> None:
-        fit, resting = refine(model, camera, image, pose, features, sigma)
-        if fit.solution is not None and fit.inliers >= minimum_inliers:
-            pose = fit.solution.pose
-            score = appearance_score(model, half_camera, half_image, pose, references)
-            candidates.append(Candidate(method, fit, resting, score))
+    def consider(method: str, pose: Array, texture: bool) -> None:
+        found = judge.fit(pose, texture)
+        if found is not None and found.attempt.used >= settings.minimum_inliers:
+            candidates.append(Candidate(method, found.attempt, found.resting, found.score))
 
     def good() -> bool:
-        return any(c.score > 0.6 and c.fit.inliers >= 2 * minimum_inliers for c in candidates)
+        return any(
+            c.score > 0.6 and c.attempt.used >= 2 * settings.minimum_inliers for c in candidates
+        )
 
-    window = (0, 0, camera.width, camera.height)
-    found = localise(model.features, image, camera, window, model.shape.diameter)
-    if found is not None:
-        consider("sift", found.pose)
-    if not good():
+    if textured:
+        window = (0, 0, camera.camera.width, camera.camera.height)
+        if mask is not None and mask.any():
+            rows, columns = np.nonzero(mask)
+            window = (
+                int(columns.min()),
+                int(rows.min()),
+                int(columns.max()) + 1,
+                int(rows.max()) + 1,
+            )
+        found = localise(model.features, camera.grey, camera.camera, window, model.shape.diameter)
+        if found is not None:
+            consider("sift", found.pose, True)
+    if not good() and hints:
         # Between pushes an object is mostly put back near its place, turned by quarter turns.
         turned = [turn_about_z(h, k * np.pi / 2) for h in hints for k in range(4)]
-        scored = [
-            (appearance_score(model, half_camera, half_image, p, references), i)
-            for i, p in enumerate(turned)
-        ]
-        for score, i in sorted(scored, reverse=True)[:3]:
-            if score > 0.15 and not good():
-                consider("hint", turned[i])
-    if search and not good():
-        for score, pose in search_table(model, camera, image)[:4]:
+        if textured:
+            references = model.shrunk(2)
+            scored = [
+                (appearance_score(model, half, image, p, references), i)
+                for i, p in enumerate(turned)
+            ]
+            for score, i in sorted(scored, reverse=True)[:3]:
+                if score > 0.15 and not good():
+                    consider("hint", turned[i], True)
+        else:
+            for pose in turned[::4]:
+                consider("hint", pose, False)
+    if search and table and textured and not good():
+        for score, pose in search_looks(model, camera.camera, camera.grey)[:4]:
             if score > 0.4:
-                consider("search", pose)
+                consider("search", pose, True)
+    if search and table and not good():
+        colours = judge.expected(camera)
+        for _, pose in search_outline(model, camera, colours, mask)[:8]:
+            consider("outline", pose, False)
     if not candidates:
         return None
+    return settle(judge, candidates)
+
+
+def settle(judge: Judge, candidates: list[Candidate]) -> Start:
+    """The best candidate, and whether another pose would do as well."""
     best = max(candidates, key=lambda c: c.score)
-    assert best.fit.solution is not None
-    sure = best.score > 0.5 and best.fit.inliers >= 2 * minimum_inliers
-    sure = sure and not has_rival(model, camera, image, best.fit, features, sigma)
-    return Start(best.fit.solution, sure, best.method, best.resting)
+    by_looks = best.method != "outline" and judge.model.texture > 0
+    sure = best.score > (0.5 if by_looks else 0.45)
+    sure = sure and best.attempt.used >= 2 * judge.settings.minimum_inliers
+    diameter = judge.model.shape.diameter
+    margin = 0.05 if by_looks else 0.02
+    rivals = [
+        c
+        for c in candidates
+        if c is not best
+        and c.score > best.score - margin
+        and differs(c.attempt.pose, best.attempt.pose, diameter)
+    ]
+    sure = sure and not rivals and not has_rival(judge, best, by_looks, margin)
+    return Start(best.attempt.solution, sure, best.method, best.resting)
 
 
-def refine(
-    model: ObjectModel, camera: WorldCamera, image: Image, pose: Array, features: int, sigma: float
-) -> tuple[Fit, bool]:
-    """The fit from a first guess, with the resting prior where the guess stands upright."""
-    resting = is_resting(model, pose, tilt=0.2, height=0.15 * model.shape.diameter)
-    rest = rest_prior(model, 0.001, 0.006) if resting else None
-    fit = Fit(None, NOTHING)
-    for round_trip in (3.0, 1.5, 1.0, 1.0):
-        fit = fit_pose(
-            model,
-            camera,
-            image,
-            pose,
-            [(model.references, sigma)],
-            features=features,
-            rest=rest,
-            round_trip=round_trip,
-        )
-        if fit.solution is None:
-            break
-        pose = fit.solution.pose
-    return fit, resting
+def has_rival(judge: Judge, best: Candidate, texture: bool, margin: float) -> bool:
+    """Whether another yaw at the same place explains the image about as well as the best fit.
+
+    Yaws in steps of 30 deg are fitted; one that scores as high and does not turn back is a rival.
+    """
+    for k in range(1, 12):
+        other = turn_about_z(best.attempt.pose, k * np.pi / 6)
+        if texture:
+            camera = judge.frame.cameras[0]
+            half, image = shrink(camera.camera, camera.grey, 2)
+            if appearance_score(judge.model, half, image, other, judge.model.shrunk(2)) < 0.35:
+                continue
+        found = judge.fit(other, texture, rounds=(1.5,))
+        if found is None or found.score < best.score - margin:
+            continue
+        if differs(found.attempt.pose, best.attempt.pose, judge.model.shape.diameter):
+            return True
+    return False
+
+
+def first_modes(model: ObjectModel, frame: Frame, pose: Array, *, plane: bool) -> Modes:
+    """The modes that the first frame speaks for, with the object at `pose`."""
+    cells, overlap = 0.0, 1.0
+    for camera in frame.cameras:
+        T = camera.camera.T_camera_world @ pose
+        live = model.shape.reference(camera.grey, camera.camera.intrinsics, T)
+        cells = max(cells, float(texture_cells(camera.grey, live.depth > 0)))
+        colours = colours_at(model, camera, pose)
+        if colours is not None:
+            overlap = min(overlap, colours.overlap)
+    depth = any(c.depth is not None for c in frame.cameras)
+    return choose_modes(cells, overlap, depth=depth, plane=plane)

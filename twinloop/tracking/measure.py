@@ -66,18 +66,18 @@ def measure_view(
     count: int,
     window: int = 15,
     round_trip: float = 1.0,
-    ignore: NDArray[np.bool_] | None = None,
+    known: NDArray[np.bool_] | None = None,
 ) -> Measurement:
     """Flow from the object as `references` show it at `pose` to the live image.
 
     live: (h, w) u1 full undistorted image; sigma: px, of one point; count: features at most;
-    ignore: (h, w) bool pixels that another body may hide.
+    known: (h, w) bool of the view's window, false where another body may hide the object.
     """
     grey, valid = synthesise(references, camera, pose, view, tolerance=0.03 * shape.diameter)
     x0, y0, x1, y1 = view.window
     crop = np.ascontiguousarray(live[y0:y1, x0:x1])
-    if ignore is not None:
-        valid &= ~ignore[y0:y1, x0:x1]
+    if known is not None:
+        valid &= known
     if valid.sum() < 40:
         return NOTHING
     made, score = paste(crop, grey, valid)

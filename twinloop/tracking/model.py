@@ -1,4 +1,4 @@
-"""All that a tracker knows of an object: shape, looks, features and how it rests on a table."""
+"""All that a tracker knows of an object: shape, looks, colours, features, how it can rest."""
 
 from __future__ import annotations
 
@@ -8,33 +8,53 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from twinloop.errors import InputError
-from twinloop.progress import track
+from twinloop.splat.gaussians import Gaussians
 from twinloop.tracking.appearance import Reference, Shape
+from twinloop.tracking.colours import histogram
 from twinloop.tracking.feature_map import FeatureMap, build_map
+from twinloop.tracking.images import shrink_image
+from twinloop.tracking.look import Look, views_around
+from twinloop.tracking.resting import Rest, resting_faces
 
 Array = NDArray[np.float64]
 Image = NDArray[np.uint8]
+
+CELL = 8
+"""Texture is counted in cells of this many px, the size of a window of flow."""
+CONTRAST = 2.5
+"""Gradient, grey levels per px, that a window must have in both directions to be followed."""
 
 
 @dataclass(frozen=True)
 class ObjectModel:
     """A tracked object.
 
-    shape: mesh; references: scan images with the object's pose; features: SIFT map; up: (3,)
-    object axis that points up as it rests; rest_rotation: (3, 3) one resting orientation;
-    rest_height: m of the object's origin above the table; contact_height: m of the lowest hull
-    vertex at rest (0 for a perfect mesh on the table); small: shrunk references, made when needed.
+    shape: mesh; look: its Gaussians, None for a bare mesh; references: views of it from around;
+    features: SIFT map; colours: histogram of its colours, None for a bare mesh; texture: cells of
+    8 px with texture in the median view, of an object about 100 px large; rests: how it can stand
+    on a table, the likeliest first; contact_height: m of the lowest hull vertex at rest (0 for a
+    perfect mesh on the table); small: shrunk references, made when needed.
     """
 
     shape: Shape
+    look: Look | None
     references: list[Reference]
     features: FeatureMap
-    up: Array
-    rest_rotation: Array
-    rest_height: float
+    colours: NDArray[np.float32] | None
+    texture: float
+    rests: tuple[Rest, ...]
     contact_height: float
     small: dict[int, list[Reference]] = field(default_factory=dict)
+
+    @property
+    def up(self) -> Array:
+        """(3,) object axis that points up as it most likely rests."""
+        return self.rests[0].up
+
+    @property
+    def rest_height(self) -> float:
+        """Height of the object's origin above the table as it most likely rests, m."""
+        return self.rests[0].height
 
     def shrunk(self, factor: int) -> list[Reference]:
         """The references at 1/factor of their size, made once."""
@@ -48,77 +68,63 @@ class ObjectModel:
         return self.small[factor]
 
 
-def shrink_image(image: Image, intrinsics: Array, factor: int) -> tuple[Image, Array]:
-    """Image (h, w) and intrinsics (4,) at 1/factor of the size (area averages)."""
-    h, w = image.shape
-    size = (max(w // factor, 1), max(h // factor, 1))
-    cut = image[: size[1] * factor, : size[0] * factor]
-    small = np.asarray(cv2.resize(cut, size, interpolation=cv2.INTER_AREA), np.uint8)
-    half = np.array([0.0, 0.0, 1.0, 1.0]) * (0.5 - 0.5 / factor)
-    return small, intrinsics / factor - half
+def texture_cells(grey: Image, solid: NDArray[np.bool_]) -> int:
+    """Cells of 8 x 8 px inside the object that vary enough in both directions to be followed.
+
+    grey: (h, w) u1; solid: (h, w) bool, on the object. The smaller eigenvalue of the gradients'
+    second moments decides (Shi and Tomasi 1994).
+    """
+    core = cv2.erode(solid.astype(np.uint8), np.ones((9, 9), np.uint8), borderValue=0) > 0
+    smooth = cv2.GaussianBlur(grey, (0, 0), 1.0)
+    # OpenCV scales the gradients of u1 images so that 4 / 255^2 of their mean square comes out.
+    smaller = cv2.cornerMinEigenVal(smooth, CELL, ksize=3) * (255.0 / 2) ** 2
+    h, w = (s // CELL * CELL for s in grey.shape)
+    good = ((smaller > CONTRAST**2) & core)[:h, :w]
+    return int(good.reshape(h // CELL, CELL, w // CELL, CELL).any(axis=(1, 3)).sum())
 
 
 def build_model(
     vertices: Array,
     faces: NDArray[np.integer],
-    images: NDArray[np.uint8],
-    intrinsics: Array,
-    T_world_camera: Array,
-    T_world_object: Array,
+    gaussians: Gaussians | None = None,
+    *,
+    T_world_object: Array | None = None,
+    views: int = 48,
+    size: float = 160.0,
 ) -> ObjectModel:
-    """The model from a mesh and posed scan frames of the resting object.
+    """The model of a twin.
 
     Args:
         vertices: (v, 3) m, object frame.
         faces: (f, 3) vertex indices.
-        images: (n, h, w) grey or (n, h, w, 3) RGB, undistorted.
-        intrinsics: (n, 4) fx, fy, cx, cy in px.
-        T_world_camera: (n, 4, 4); the world is the scan's, table at z = 0.
-        T_world_object: (4, 4) pose of the object frame in the scan's world.
+        gaussians: The looks, object frame; without them only outline, depth and what the clip
+            itself shows are followed.
+        T_world_object: (4, 4) where it stood in the scan, table at z = 0: how it rests most
+            likely. Without it all stable faces are tried.
+        views: Number of reference views from all around, half of which may be from below.
+        size: Pixels across the object in them.
 
     Raises:
-        InputError: no image, or the mesh is out of all proportion to the scan (wrong unit).
+        InputError: The mesh is no mesh.
     """
-    if len(images) == 0:
-        raise InputError(
-            "track: the scan has no frame; expected at least one posed reference image"
-        )
     shape = Shape(vertices, faces)
-    distance = float(
-        np.median(np.linalg.norm(T_world_camera[:, :3, 3] - T_world_object[:3, 3], axis=1))
+    rests = resting_faces(shape.hull, T_world_object)
+    contact = 0.0
+    if T_world_object is not None:
+        contact = float((shape.hull @ T_world_object[2, :3]).min() + T_world_object[2, 3])
+    if gaussians is None or len(gaussians) == 0:
+        empty = FeatureMap(np.zeros((0, 128), np.float32), np.zeros((0, 3)))
+        return ObjectModel(shape, None, [], empty, None, 0.0, rests, contact)
+    look = Look(gaussians, shape)
+    around = views_around(look, views, size, rests[0].up, lowest=-0.1)
+    references = [v.reference for v in around]
+    colours = histogram(np.concatenate([v.rgb[v.covered] for v in around])) if around else None
+    small = views_around(look, 8, 100.0, rests[0].up, lowest=0.2)
+    texture = (
+        float(np.median([texture_cells(v.reference.image, v.reference.depth > 0) for v in small]))
+        if small
+        else 0.0
     )
-    if not 0.01 < shape.diameter / distance < 3.0:
-        raise InputError(
-            f"track: the mesh is {shape.diameter:.3g} m across but the scan cameras stand "
-            f"{distance:.3g} m away; expected a ratio of 0.01 to 3: check the unit of the mesh "
-            "(metres, not millimetres)"
-        )
-    references = []
-    for image, k, camera in track(
-        list(zip(images, intrinsics, T_world_camera, strict=True)), "scan references"
-    ):
-        grey = to_grey(np.asarray(image))
-        reference = shape.reference(grey, k, np.linalg.inv(camera) @ T_world_object)
-        if (reference.depth > 0).sum() > 50:
-            references.append(reference)
-    if not references:
-        raise InputError(
-            "track: the object is in none of the scan frames; check poses and mesh frame"
-        )
-    lowest = float((shape.hull @ T_world_object[2, :3]).min() + T_world_object[2, 3])
     return ObjectModel(
-        shape=shape,
-        references=references,
-        features=build_map(references),
-        up=np.array(T_world_object[2, :3]),
-        rest_rotation=np.array(T_world_object[:3, :3]),
-        rest_height=float(T_world_object[2, 3]),
-        contact_height=lowest,
+        shape, look, references, build_map(references), colours, texture, rests, contact
     )
-
-
-def to_grey(image: Image) -> Image:
-    """Grey image (h, w) u1 of an RGB or grey one (ITU-R BT.601 weights, fixed point)."""
-    if image.ndim == 2:
-        return np.ascontiguousarray(image)
-    return np.asarray(cv2.cvtColor(np.ascontiguousarray(image), cv2.COLOR_RGB2GRAY), np.uint8)

@@ -1,20 +1,24 @@
 """How wrong poses are because the model is: judged on scan frames, whose poses are known.
 
-A scan frame is tracked like a push frame, with only those references that see the object from
-elsewhere. Mesh, calibration and lighting errors show there as they will in a push.
+A scan frame is fitted like a push frame, against pictures of the twin. Errors of mesh, Gaussians
+and calibration show there as they will in a push.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from twinloop.tracking.fit import fit_pose
-from twinloop.tracking.initialise import rest_prior, resting_pose
+from twinloop.tracking.fitter import Fitter, table_knowledge
+from twinloop.tracking.frame import CameraFrame, Frame
+from twinloop.tracking.initialise import first_modes
 from twinloop.tracking.model import ObjectModel
-from twinloop.tracking.solver import WorldCamera, rotation_log
+from twinloop.tracking.priors import motion
+from twinloop.tracking.settings import Settings
+from twinloop.tracking.sight import Eye, colours_at
 
 Array = NDArray[np.float64]
 
@@ -34,48 +38,37 @@ class ModelError:
 
 
 def model_error(
-    model: ObjectModel, *, features: int, sigma: float, views: int = 6, apart: float = 0.25
+    model: ObjectModel, views: Sequence[CameraFrame], pose: Array, settings: Settings
 ) -> ModelError:
-    """Track `views` scan frames with references at least `apart` rad away from them.
+    """Fit the resting object at `pose` (T_world_object of the scan) in each of the scan's views.
 
-    The object rests, and the prior of that is used as at the start of a clip. Medians of squares
-    are used, because a frame that fails altogether would be noticed in a push, too. Zero views give
-    zero errors.
+    The table is known, as at the start of a clip. Medians of squares are used, because a frame that
+    fails altogether would be noticed in a push, too. No view that shows the object gives zeros.
     """
-    rest_pose = resting_pose(model, 0.0, 0.0, 0.0)
-    rest = rest_prior(model, 0.001, 0.006)
-    directions = np.array([r.direction for r in model.references])
-    chosen = np.unique(np.linspace(0, len(directions) - 1, views).round().astype(int))
     rows = []
-    for i in chosen:
-        reference = model.references[i]
-        others = [
-            model.references[k] for k in np.flatnonzero(directions @ directions[i] < np.cos(apart))
-        ]
-        h, w = reference.image.shape
-        T_camera_world = reference.T_camera_object @ np.linalg.inv(rest_pose)
-        camera = WorldCamera(reference.intrinsics, T_camera_world, w, h)
-        fit = fit_pose(
-            model,
-            camera,
-            reference.image,
-            rest_pose,
-            [(others, sigma)],
-            features=features,
-            rest=rest,
-            rounds=2,
-        )
-        if fit.solution is None or fit.inliers < 12 or fit.ratio < 0.2:
+    for view in views:
+        frame = Frame(0.0, (view,))
+        modes = first_modes(model, frame, pose, plane=True)
+        eye = Eye(colours=colours_at(model, view, pose))
+        if eye.colours is None:
             continue
-        found = fit.solution.pose
-        shift = found[:3, 3] - rest_pose[:3, 3]
-        sight = rest_pose[:3, 3] - np.linalg.inv(T_camera_world)[:3, 3]
+        fitter = Fitter(model, modes, settings, [eye], table_knowledge(model, settings))
+        found = pose
+        attempt = None
+        for _ in range(2):
+            attempt = fitter.attempt(frame, found)
+            if attempt is None:
+                break
+            found = attempt.pose
+        if attempt is None or attempt.used < 12:
+            continue
+        error = motion(pose, found)
+        sight = pose[:3, 3] - np.linalg.inv(view.camera.T_camera_world)[:3, 3]
         distance = float(np.linalg.norm(sight))
         sight /= distance
-        along = float(shift @ sight)
-        across = float(np.sum((shift - along * sight) ** 2)) / 2
-        turn = float(np.sum(rotation_log(found[:3, :3] @ rest_pose[:3, :3].T) ** 2)) / 3
-        rows.append((across, (along / distance) ** 2, turn))
+        along = float(error[:3] @ sight)
+        across = float(np.sum((error[:3] - along * sight) ** 2)) / 2
+        rows.append((across, (along / distance) ** 2, float(np.sum(error[3:] ** 2)) / 3))
     if not rows:
         return ModelError(0.0, 0.0, 0.0, 0)
     # The median of a chi square with a few freedoms is some 0.7 of its mean.

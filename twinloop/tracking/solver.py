@@ -1,4 +1,4 @@
-"""Robust Gauss-Newton for one object pose from 2D-3D points, a table contact and pose priors.
+"""Robust Gauss-Newton for one object pose from any measurements that give normal equations.
 
 The unknown is a left perturbation of `T_world_object`: position `t + d` and rotation
 `exp(w) R`, with `d` (m) and `w` (rad) in world axes; covariances are in the order (d, w).
@@ -6,7 +6,9 @@ The unknown is a left perturbation of `T_world_object`: position `t + d` and rot
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,45 +58,46 @@ class Correspondences:
 
 
 @dataclass(frozen=True)
-class Contact:
-    """The object stands on the plane z = 0: its lowest hull vertex is at `height` +- `sigma` m.
+class System:
+    """Normal equations of some residuals about a pose.
 
-    hull: (h, 3) convex hull vertices in the object frame, m. A residual beyond `cutoff` m is taken
-    for an object in the air and weighs nothing.
+    information: (6, 6); gradient: (6,), so that the step solves information step = gradient;
+    scale: residuals in units of their stated sigma (px for lines); used: measurements that count,
+    of the `offered` ones; weights: (n,) robust weight of each, where a caller may want it;
+    confidence: factor from the information that steers the step to the one that is believed;
+    prior: knowledge that was there before the frame.
     """
 
-    hull: Array
-    height: float
-    sigma: float
-    cutoff: float
+    information: Array
+    gradient: Array
+    scale: float = 1.0
+    used: int = 0
+    offered: int = 0
+    weights: Array | None = None
+    confidence: float = 1.0
+    prior: bool = False
 
 
-@dataclass(frozen=True)
-class RestPrior:
-    """The object rests as it did in the scan: only x, y and yaw about world z are free.
+class Term(Protocol):
+    """Something measured or known that pulls at the pose."""
 
-    up: (3,) object axis that points along world z at rest; height: m of the object origin;
-    sigma_height m and sigma_tilt rad are the standard deviations.
-    """
-
-    up: Array
-    height: float
-    sigma_height: float
-    sigma_tilt: float
+    def system(self, pose: Array, turn: int) -> System | None:
+        """Normal equations at `pose` in iteration `turn`, None when there is nothing to say."""
+        ...
 
 
 @dataclass(frozen=True)
 class Solution:
     """A solved pose.
 
-    pose: (4, 4) T_world_object; covariance: (6, 6) m, rad; inliers: (n,) bool over the
-    correspondences; scale: robust residual in units of the stated sigma (1 when they are true).
+    pose: (4, 4) T_world_object; covariance: (6, 6) m, rad; information: (6, 6) what this frame's
+    measurements alone say; systems: the last normal equations of each term.
     """
 
     pose: Array
     covariance: Array
-    inliers: NDArray[np.bool_]
-    scale: float
+    information: Array
+    systems: tuple[System | None, ...]
 
 
 def rotation_exp(w: Array) -> Array:
@@ -143,90 +146,82 @@ def point_system(
     return pixels - seen, np.concatenate([world, -world @ se3.skew(rotated)], 2)
 
 
-def contact_system(pose: Array, contact: Contact) -> tuple[Array, Array, Array]:
-    """Residual (1,), Jacobian (1, 6) and weight (1,) of the lowest hull vertex on the table."""
-    rotated = contact.hull @ pose[:3, :3].T
-    i = int(np.argmin(rotated[:, 2]))
-    residual = contact.height - (rotated[i, 2] + pose[2, 3])
-    jacobian = np.concatenate([[0.0, 0.0, 1.0], np.cross(rotated[i], [0.0, 0.0, 1.0])])
-    inside = max(0.0, 1 - (residual / contact.cutoff) ** 2) ** 2
-    return np.array([residual]), jacobian[None], np.array([inside / contact.sigma**2])
-
-
-def rest_system(pose: Array, rest: RestPrior) -> tuple[Array, Array, Array]:
-    """Residuals (3,), Jacobian (3, 6), weights (3,) of height and tilt in the resting pose."""
-    up = pose[:3, :3] @ rest.up
-    residual = np.array([rest.height - pose[2, 3], -up[0], -up[1]])
-    jacobian = np.zeros((3, 6))
-    jacobian[0, 2] = 1.0
-    jacobian[1:, 3:] = -se3.skew(up)[:2]
-    weight = 1 / np.array([rest.sigma_height, rest.sigma_tilt, rest.sigma_tilt]) ** 2
-    return residual, jacobian, weight
-
-
 def tukey(residual: Array, cutoff: float) -> Array:
     """Tukey biweight of residual norms: 1 at 0, 0 from `cutoff` on."""
     return np.where(residual < cutoff, (1 - (residual / cutoff) ** 2) ** 2, 0.0)
 
 
-def solve_pose(
-    camera: WorldCamera,
-    pose: Array,
-    seen: Correspondences,
-    *,
-    contact: Contact | None = None,
-    rest: RestPrior | None = None,
-    cutoffs: tuple[float, ...] = (20.0, 10.0, 5.0, 4.0, 4.0, 4.0),
-    correlated: float = 25.0,
-) -> Solution:
-    """Iteratively reweighted Gauss-Newton from `pose`, with one Tukey cutoff per iteration.
+@dataclass(frozen=True)
+class PointTerm:
+    """2D-3D points seen by one camera, robustly.
 
-    Cutoffs are in units of sigma, never below 2.5 robust standard deviations of the residuals (so
-    that a poor start or understated sigmas do not throw all points away). Points of one frame share
-    errors of mesh, calibration and reference: all of them count as `correlated` points at most,
-    against the priors and in the covariance, and residuals above their sigma lower that further.
-    Levenberg damping keeps a degenerate geometry from running away.
+    Cutoffs (one per iteration) are in units of sigma, never below 2.5 robust standard deviations of
+    the residuals (so that a poor start or understated sigmas do not throw all points away). Points
+    of one frame share errors of mesh, calibration and reference: all of them count as `correlated`
+    points at most, against other terms and in the covariance, and residuals above their sigma lower
+    that further.
     """
-    weights = np.zeros(len(seen.points))
-    scale = 1.0
-    information = np.zeros((6, 6))
-    priors = np.zeros((6, 6))
-    for cutoff in cutoffs:
-        information, priors, gradient = np.zeros((6, 6)), np.zeros((6, 6)), np.zeros(6)
-        if len(seen.points):
-            residual, jacobian = point_system(camera, pose, seen.points, seen.pixels)
-            residual, jacobian = (
-                residual / seen.sigma[:, None],
-                jacobian / seen.sigma[:, None, None],
-            )
-            size = np.linalg.norm(residual, axis=1)
-            spread = float(np.median(size)) / 1.1774
-            limit = max(cutoff, 2.5 * spread)
-            weights = tukey(size, limit)
-            weighted = jacobian * weights[:, None, None]
-            information = np.einsum("nki,nkj->ij", weighted, jacobian)
-            gradient = np.einsum("nki,nk->i", weighted, residual)
-            kept = max(float(weights.sum()), 1e-9)
-            scale = float(np.sqrt((weights * size**2).sum() / (2 * kept)))
-            share = min(1.0, correlated / kept) / max(scale, 1.0) ** 2
-            information, gradient = information * share, gradient * share
-        for part in (
-            None if contact is None else contact_system(pose, contact),
-            None if rest is None else rest_system(pose, rest),
-        ):
-            if part is not None:
-                r, j, w = part
-                priors += j.T @ (j * w[:, None])
-                gradient = gradient + j.T @ (w * r)
-        total = information + priors
-        damping = np.diag([1e1] * 3 + [1e-1] * 3)
-        step: Array = np.asarray(np.linalg.solve(total + damping, gradient), np.float64)
+
+    camera: WorldCamera
+    seen: Correspondences
+    cutoffs: tuple[float, ...] = (20.0, 10.0, 5.0, 4.0)
+    correlated: float = 25.0
+
+    def system(self, pose: Array, turn: int) -> System | None:
+        """Normal equations at `pose`; weights are Tukey's."""
+        if len(self.seen.points) == 0:
+            return None
+        residual, jacobian = point_system(self.camera, pose, self.seen.points, self.seen.pixels)
+        residual = residual / self.seen.sigma[:, None]
+        jacobian = jacobian / self.seen.sigma[:, None, None]
+        size = np.linalg.norm(residual, axis=1)
+        spread = float(np.median(size)) / 1.1774
+        cutoff = self.cutoffs[min(turn, len(self.cutoffs) - 1)]
+        weights = tukey(size, max(cutoff, 2.5 * spread))
+        kept = max(float(weights.sum()), 1e-9)
+        scale = float(np.sqrt((weights * size**2).sum() / (2 * kept)))
+        share = min(1.0, self.correlated / kept) / max(scale, 1.0) ** 2
+        flat = jacobian.reshape(-1, 6)
+        weighted = (jacobian * (share * weights)[:, None, None]).reshape(-1, 6)
+        return System(
+            weighted.T @ flat,
+            weighted.T @ residual.reshape(-1),
+            scale=scale,
+            used=int((weights > 0.1).sum()),
+            offered=len(weights),
+            weights=weights,
+            # Stated sigmas are those of a poor day; residuals that are smaller say so.
+            confidence=(max(scale, 1.0) / max(scale, 0.3)) ** 2,
+        )
+
+
+def solve_pose(pose: Array, terms: Sequence[Term], turns: int = 6) -> Solution:
+    """The pose that `terms` agree on, by `turns` Gauss-Newton steps from `pose`.
+
+    Levenberg damping keeps a degenerate geometry from running away; the covariance is at most 1 m
+    and 3 rad wide where nothing is known.
+    """
+    systems: tuple[System | None, ...] = ()
+    for turn in range(turns):
+        systems = tuple(term.system(pose, turn) for term in terms)
+        total, gradient = np.diag([1e1] * 3 + [1e-1] * 3), np.zeros(6)
+        for system in systems:
+            if system is not None:
+                total = total + system.information
+                gradient = gradient + system.gradient
+        step: Array = np.asarray(np.linalg.solve(total, gradient), np.float64)
         step[:3] = np.clip(step[:3], -0.05, 0.05)
         step[3:] = np.clip(step[3:], -0.3, 0.3)
         pose = perturb(pose, step)
-    inliers = weights > 0.1
-    # Stated sigmas are those of a poor day; residuals that are smaller say so.
-    information = information * (max(scale, 1.0) / max(scale, 0.3)) ** 2
-    total = information + priors + np.diag([1.0] * 3 + [0.1] * 3)
-    covariance = np.linalg.inv(total)
-    return Solution(pose, 0.5 * (covariance + covariance.T), inliers, scale)
+        if turn >= 3 and np.abs(step[:3]).max() < 2e-6 and np.abs(step[3:]).max() < 2e-5:
+            break
+    measured, known = np.zeros((6, 6)), np.diag([1.0] * 3 + [0.1] * 3)
+    for system in systems:
+        if system is None:
+            continue
+        if system.prior:
+            known = known + system.information
+        else:
+            measured = measured + system.information * system.confidence
+    covariance = np.linalg.inv(measured + known)
+    return Solution(pose, 0.5 * (covariance + covariance.T), measured, systems)

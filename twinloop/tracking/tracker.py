@@ -1,84 +1,220 @@
-"""Object pose through one clip of a static camera.
+"""Object pose through one clip, from one or several cameras.
 
-Each frame: predict by constant velocity; flow from the last frame (robust to looks); flow from the
-object as live keyframes and scan frames show it at that pose (free of drift); one robust
-Gauss-Newton over all points and the table contact; SIFT relocalisation when that fails.
+Each frame: predict by constant velocity; find the outline coarsely and follow the last frame's
+points; there, measure outline, texture and depth finely; one robust Gauss-Newton over all of it and
+what is known of the table. When that fails the pose is held and its covariance grows, and other
+poses are tried until one explains the image.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from twinloop.tracking.appearance import Reference
-from twinloop.tracking.feature_map import localise
-from twinloop.tracking.fit import Fit, fit_pose
-from twinloop.tracking.initialise import Start
+from twinloop.tracking.fitter import Attempt, Fitter, table_knowledge
+from twinloop.tracking.frame import CameraFrame, Frame
 from twinloop.tracking.measure import measure_previous
 from twinloop.tracking.model import ObjectModel
+from twinloop.tracking.modes import Modes
+from twinloop.tracking.pose_track import LOST, OK, UNCERTAIN
+from twinloop.tracking.priors import PosePrior, motion
+from twinloop.tracking.recovery import recover
+from twinloop.tracking.settings import Settings
+from twinloop.tracking.sight import (
+    Eye,
+    colours_at,
+    look,
+    present,
+    view_colours,
+)
 from twinloop.tracking.solver import (
-    Contact,
     Correspondences,
-    Solution,
+    PointTerm,
+    Term,
     WorldCamera,
     perturb,
     project,
     rotation_log,
     solve_pose,
 )
+from twinloop.tracking.state import Start, State
 
 Array = NDArray[np.float64]
-Image = NDArray[np.uint8]
-OK, UNCERTAIN, LOST = 0, 1, 2
 
 
 @dataclass(frozen=True)
-class Settings:
-    """How to track; lengths in m, angles in rad, times in s, image lengths in px."""
+class Tracked:
+    """One frame's result.
 
-    features: int = 80
-    sigma_live: float = 0.5
-    sigma_scan: float = 0.8
-    contact_sigma: float = 0.001
-    contact_cutoff: float = 0.006
-    floor_position: float = 0.00025
-    floor_rotation: float = 0.0015
-    floor_range: float = 0.0006
-    time_sigma: float = 0.001
-    minimum_inliers: int = 8
-    correlated: float = 25.0
-    keyframe_angle: float = 0.2
-    maximum_keyframes: int = 12
-    relocalise_every: int = 3
-
-
-@dataclass(frozen=True)
-class ClipTrack:
-    """The object through a clip.
-
-    pose: (frame, 4, 4) T_world_object; covariance: (frame, 6, 6) m, rad (see solver); status:
-    (frame,) 0 ok, 1 uncertain, 2 lost; inliers: (frame,) points behind the pose.
+    pose: (4, 4) T_world_object; covariance: (6, 6) m, rad; status: 0 ok, 1 uncertain, 2 lost;
+    measurements: how many stand behind the pose; visible: share of the object that nothing hides.
     """
 
+    time: float
     pose: Array
     covariance: Array
-    status: NDArray[np.int8]
-    inliers: NDArray[np.int32]
+    status: int
+    measurements: int
+    visible: float
 
 
-@dataclass
-class State:
-    """What one frame hands to the next."""
+class Tracker:
+    """Tracks one object through one clip; `step` once per frame, in order."""
 
-    pose: Array
-    time: float
-    velocity: Array = field(default_factory=lambda: np.zeros(6))
-    seen: Correspondences = field(default_factory=lambda: Correspondences.join([]))
-    image: Image | None = None
-    lost: int = 0
+    def __init__(
+        self, model: ObjectModel, frame: Frame, start: Start, modes: Modes, settings: Settings
+    ) -> None:
+        """Start from the pose found in `frame` (its time is only the first one's)."""
+        self.model, self.modes, self.settings = model, modes, settings
+        self.state = State(start.solution.pose, frame.time, start.solution.covariance)
+        self.state.doubtful = not start.sure
+        eyes = [Eye() for _ in frame.cameras]
+        knowledge = table_knowledge(model, settings) if modes.plane else []
+        self.fitter = Fitter(model, modes, settings, eyes, knowledge)
+        for eye, camera in zip(self.fitter.eyes, frame.cameras, strict=True):
+            self._learn(eye, camera, self.state.pose)
+
+    def _learn(self, eye: Eye, frame: CameraFrame, pose: Array) -> None:
+        """Take colours and a first live view from a frame whose pose is known."""
+        eye.colours = colours_at(self.model, frame, pose)
+        sight = look(self.model, frame, pose, eye, self.modes)
+        if sight is None:
+            return
+        eye.score = sight.score
+        if self.modes.texture:
+            eye.keyframes.append(
+                self.model.shape.reference(
+                    frame.grey, frame.camera.intrinsics, frame.camera.T_camera_world @ pose
+                )
+            )
+
+    def step(self, frame: Frame) -> Tracked:
+        """The object in the next frame."""
+        state, settings = self.state, self.settings
+        dt = frame.time - state.time
+        predicted = perturb(state.pose, state.velocity * min(max(dt, 0.0), 0.1))
+        best = self._follow(frame, predicted, dt)
+        state.checked += 1
+        trusted = best is not None and self.fitter.trusted(best)
+        again = state.doubtful and state.checked >= settings.check_every
+        if (not trusted and state.lost % settings.recover_every == 0) or again:
+            best = recover(self.fitter, state, frame, best)
+            state.checked = 0
+        if best is None or not self.fitter.trusted(best):
+            return self._hold(frame, 0.0 if best is None else best.visible)
+        solution = best.solution
+        fresh = state.lost > 0 or dt > 0.1 or dt <= 0
+        moved = motion(state.pose, solution.pose) / max(dt, 1e-3)
+        covariance = with_floor(
+            solution.covariance, frame.cameras[0].camera, solution.pose, settings
+        )
+        if not fresh:
+            # The shutter's middle and the time stamp differ by some part of the exposure.
+            covariance = covariance + np.outer(moved, moved) * settings.time_sigma**2
+        sure = self.fitter.sure(best, covariance) and not state.doubtful
+        self.state = State(solution.pose, frame.time, covariance, np.zeros(6) if fresh else moved)
+        self.state.doubtful, self.state.checked = state.doubtful, state.checked
+        self._remember(frame, best, sure)
+        return Tracked(
+            frame.time,
+            solution.pose,
+            covariance,
+            OK if sure else UNCERTAIN,
+            best.used,
+            best.visible,
+        )
+
+    def _follow(self, frame: Frame, predicted: Array, dt: float) -> Attempt | None:
+        """From the prediction by outline and flow to a first pose, and on to the final one."""
+        spread = self.settings.prior(self.state.velocity, dt, self.state.lost)
+        prior = PosePrior(predicted, spread)
+        coarse: list[Term | None] = [prior]
+        sights = []
+        for eye, camera in zip(self.fitter.eyes, frame.cameras, strict=True):
+            sight = look(self.model, camera, predicted, eye, self.modes)
+            sights.append(sight)
+            if sight is not None:
+                coarse.append(sight.region((4, 2, 1, 1)))
+                coarse.append(self._flow(eye, camera, predicted))
+        pose = solve_pose(predicted, self.fitter.knowledge + present(coarse), 5).pose
+        return self.fitter.attempt(frame, pose, tuple(sights), at=predicted, prior=prior)
+
+    def _flow(self, eye: Eye, frame: CameraFrame, predicted: Array) -> PointTerm | None:
+        """The last frame's points, followed into this one."""
+        if eye.last is None or len(eye.seen.points) < 6:
+            return None
+        window = self.model.shape.window(frame.camera, predicted, 40)
+        before = self.model.shape.window(eye.last.camera, self.state.pose, 40)
+        if window is None or before is None:
+            return None
+        both = (
+            min(window[0], before[0]),
+            min(window[1], before[1]),
+            max(window[2], before[2]),
+            max(window[3], before[3]),
+        )
+        # A start needs no more points than this.
+        every = slice(None, None, max(1, len(eye.seen.points) // self.settings.features))
+        points, pixels = eye.seen.points[every], eye.seen.pixels[every]
+        guess, _ = project(frame.camera, predicted, points)
+        sigma = self.settings.sigma_live
+        flow = measure_previous(eye.last.grey, frame.grey, points, pixels, guess, both, sigma=sigma)
+        if len(flow.seen.points) < 6:
+            return None
+        return PointTerm(frame.camera, flow.seen, (30.0, 10.0, 6.0, 4.0))
+
+    def _remember(self, frame: Frame, best: Attempt, sure: bool) -> None:
+        """Points for the next frame; colours and live views from frames that are sure."""
+        settings = self.settings
+        for eye, camera, sight, seen in zip(
+            self.fitter.eyes, frame.cameras, best.sights, best.seen, strict=True
+        ):
+            eye.seen, eye.last = seen, camera
+            if not sure or sight is None:
+                continue
+            if best.visible > 0.8 and eye.colours is not None:
+                fresh = view_colours(camera, sight.view, sight.known)
+                if fresh is not None:
+                    eye.colours = eye.colours.mixed(fresh, settings.learning)
+            full = len(eye.keyframes) >= settings.maximum_keyframes
+            if not self.modes.texture or full or best.visible < 0.9:
+                continue
+            T = camera.camera.T_camera_world @ best.pose
+            if turned(eye, T) > settings.keyframe_angle:
+                eye.keyframes.append(
+                    self.model.shape.reference(camera.grey, camera.camera.intrinsics, T)
+                )
+
+    def _hold(self, frame: Frame, visible: float) -> Tracked:
+        """The last pose with a covariance that grows while nothing is seen."""
+        state, settings = self.state, self.settings
+        dt = min(max(frame.time - state.time, 0.0), 0.5)
+        state.lost += 1
+        state.velocity = np.zeros(6)
+        for eye in self.fitter.eyes:
+            eye.seen, eye.last = Correspondences.join([]), None
+        grow = np.diag([settings.unseen_speed**2] * 3 + [settings.unseen_turn**2] * 3) * (
+            dt * max(dt, 1 / 60)
+        )
+        state.covariance = state.covariance + grow
+        state.time = frame.time
+        return Tracked(frame.time, state.pose.copy(), state.covariance.copy(), LOST, 0, visible)
+
+
+def turned(eye: Eye, T_camera_object: Array) -> float:
+    """Smallest rotation (rad) between a pose and those of the keyframes."""
+    return min(
+        (
+            float(
+                np.linalg.norm(rotation_log(T_camera_object[:3, :3] @ k.T_camera_object[:3, :3].T))
+            )
+            for k in eye.keyframes
+        ),
+        default=np.inf,
+    )
 
 
 def with_floor(covariance: Array, camera: WorldCamera, pose: Array, settings: Settings) -> Array:
@@ -89,7 +225,7 @@ def with_floor(covariance: Array, camera: WorldCamera, pose: Array, settings: Se
     eye = np.linalg.inv(camera.T_camera_world)[:3, 3]
     sight = pose[:3, 3] - eye
     distance = float(np.linalg.norm(sight))
-    sight = sight / distance
+    sight = sight / max(distance, 1e-9)
     out = covariance.copy()
     out[:3, :3] += np.eye(3) * settings.floor_position**2
     out[:3, :3] += np.outer(sight, sight) * (settings.floor_range * distance) ** 2
@@ -97,198 +233,18 @@ def with_floor(covariance: Array, camera: WorldCamera, pose: Array, settings: Se
     return 0.5 * (out + out.T)
 
 
-def motion(first: Array, second: Array) -> Array:
-    """The left perturbation (6,) that carries the pose `first` to `second`."""
-    rotation = second[:3, :3] @ first[:3, :3].T
-    return np.concatenate([second[:3, 3] - first[:3, 3], rotation_log(rotation)])
-
-
-def similar(keyframes: list[Reference], camera: WorldCamera, pose: Array) -> float:
-    """Smallest rotation (rad) between the pose and those of the keyframes."""
-    rotation = (camera.T_camera_world @ pose)[:3, :3]
-    angles = [
-        np.linalg.norm(rotation_log(rotation @ k.T_camera_object[:3, :3].T)) for k in keyframes
-    ]
-    return float(min(angles, default=np.inf))
-
-
-class Tracker:
-    """Tracks one object through one clip; `step` once per frame, in order."""
-
-    def __init__(
-        self,
-        model: ObjectModel,
-        camera: WorldCamera,
-        rest: Solution,
-        image: Image,
-        time: float,
-        settings: Settings,
-    ) -> None:
-        """Start from the resting pose `rest` found in `image` (h, w) at `time` s."""
-        self.model, self.camera, self.settings = model, camera, settings
-        self.state = State(rest.pose, time, image=image)
-        reference = model.shape.reference(
-            image, camera.intrinsics, camera.T_camera_world @ rest.pose
-        )
-        self.keyframes: list[Reference] = [reference]
-        self.contact = Contact(
-            model.shape.hull, model.contact_height, settings.contact_sigma, settings.contact_cutoff
-        )
-
-    def step(self, image: Image, time: float) -> tuple[Array, Array, int, int]:
-        """Pose, covariance, status and inliers of the frame `image` (h, w) u1 at `time` s."""
-        state = self.state
-        dt = time - state.time
-        predicted = perturb(state.pose, state.velocity * min(max(dt, 0.0), 0.1))
-        best = self._attempt(image, self._flow_pose(image, predicted))
-        if not self._trusted(best) and (state.lost % self.settings.relocalise_every == 0):
-            best = self._relocalise(image, best)
-        solution = best.solution
-        if solution is None or not self._trusted(best):
-            return self._hold()
-        fresh = state.lost > 0 or dt > 0.1
-        moved = motion(state.pose, solution.pose) / max(dt, 1e-3)
-        self.state = State(
-            solution.pose, time, np.zeros(6) if fresh else moved, best.seen, image, 0
-        )
-        inliers, ratio = best.inliers, best.ratio
-        covariance = with_floor(solution.covariance, self.camera, solution.pose, self.settings)
-        if not fresh:
-            # The shutter's middle and the time stamp differ by some part of the exposure.
-            covariance = covariance + np.outer(moved, moved) * self.settings.time_sigma**2
-        sigma = float(np.sqrt(np.linalg.eigvalsh(covariance[:3, :3])[-1]))
-        sure = inliers >= 2 * self.settings.minimum_inliers and ratio > 0.3 and sigma < 0.005
-        turned = similar(self.keyframes, self.camera, solution.pose)
-        if (
-            sure
-            and turned > self.settings.keyframe_angle
-            and len(self.keyframes) < self.settings.maximum_keyframes
-        ):
-            pose_camera = self.camera.T_camera_world @ solution.pose
-            self.keyframes.append(
-                self.model.shape.reference(image, self.camera.intrinsics, pose_camera)
-            )
-        return solution.pose, covariance, OK if sure else UNCERTAIN, inliers
-
-    def _flow_pose(self, image: Image, predicted: Array) -> Array:
-        """The predicted pose, improved by flow of the last frame's points."""
-        state = self.state
-        if state.image is None or len(state.seen.points) < 6:
-            return predicted
-        window = self.model.shape.window(self.camera, predicted, 40)
-        before = self.model.shape.window(self.camera, state.pose, 40)
-        if window is None or before is None:
-            return predicted
-        both = (
-            min(window[0], before[0]),
-            min(window[1], before[1]),
-            max(window[2], before[2]),
-            max(window[3], before[3]),
-        )
-        # A start needs no more points than this.
-        every = slice(None, None, max(1, len(state.seen.points) // self.settings.features))
-        points, pixels = state.seen.points[every], state.seen.pixels[every]
-        guess, _ = project(self.camera, predicted, points)
-        flow = measure_previous(
-            state.image,
-            image,
-            points,
-            pixels,
-            guess,
-            both,
-            sigma=self.settings.sigma_live,
-        )
-        if len(flow.seen.points) < 6:
-            return predicted
-        solution = solve_pose(
-            self.camera, predicted, flow.seen, contact=self.contact, cutoffs=(30.0, 10.0, 6.0, 4.0)
-        )
-        return solution.pose
-
-    def _attempt(self, image: Image, pose: Array, rounds: int = 1) -> Fit:
-        """Measure at `pose` against keyframes and scan, and solve; `rounds` times."""
-        settings = self.settings
-        return fit_pose(
-            self.model,
-            self.camera,
-            image,
-            pose,
-            [
-                (self.keyframes, settings.sigma_live),
-                (self.model.references, settings.sigma_scan),
-            ],
-            features=settings.features,
-            contact=self.contact,
-            rounds=rounds,
-            correlated=settings.correlated,
-        )
-
-    def _trusted(self, fit: Fit) -> bool:
-        """Whether enough of the points agree on one pose."""
-        return fit.inliers >= self.settings.minimum_inliers and fit.ratio > 0.15
-
-    def _relocalise(self, image: Image, best: Fit) -> Fit:
-        """The better of `best` and a pose from the SIFT map over the whole image."""
-        window = (0, 0, self.camera.width, self.camera.height)
-        found = localise(self.model.features, image, self.camera, window, self.model.shape.diameter)
-        if found is None:
-            return best
-        other = self._attempt(image, found.pose, rounds=2)
-        return other if other.inliers > best.inliers else best
-
-    def _hold(self) -> tuple[Array, Array, int, int]:
-        """The last pose with a covariance that grows while nothing is seen."""
-        state = self.state
-        state.lost += 1
-        state.velocity = np.zeros(6)
-        state.seen = Correspondences.join([])
-        spread = 0.02 * np.sqrt(state.lost)
-        covariance = np.diag([spread**2] * 3 + [(10 * spread) ** 2] * 3)
-        return state.pose.copy(), covariance, LOST, 0
-
-
-def unknown_track(model: ObjectModel, frames: int) -> ClipTrack:
-    """The track of a clip in which the object was never found: everything lost."""
-    pose = np.eye(4)
-    pose[2, 3] = model.rest_height
-    return ClipTrack(
-        np.tile(pose, (frames, 1, 1)),
-        np.tile(np.diag([1.0] * 3 + [np.pi**2] * 3), (frames, 1, 1)),
-        np.full(frames, LOST, np.int8),
-        np.zeros(frames, np.int32),
-    )
-
-
-def track_clip(
+def track_frames(
     model: ObjectModel,
-    camera: WorldCamera,
-    frames: Iterable[tuple[float, Image]],
-    rest_image: Image,
-    start: Start | None,
+    frames: Iterable[Frame],
+    start: Start,
+    modes: Modes,
     settings: Settings,
-) -> tuple[Array, ClipTrack]:
-    """Track all `frames` (time s, undistorted grey (h, w) u1), in order.
-
-    `rest_image` is the mean of the resting frames and `start` what was found in it; when nothing
-    was, or when the start is ambiguous (a symmetric or plain object), all frames are lost, or
-    uncertain at best. Returns the times (frame,) s and the track.
-    """
-    if start is None:
-        times = np.array([t for t, _ in frames])
-        return times, unknown_track(model, len(times))
+    first: Frame | None = None,
+) -> Iterator[Tracked]:
+    """Track all `frames` in order from `start`, found in `first` (by default their first one)."""
     tracker: Tracker | None = None
-    times_list, rows = [], []
-    for time, image in frames:
+    for frame in frames:
         if tracker is None:
-            tracker = Tracker(model, camera, start.solution, rest_image, time, settings)
-        times_list.append(time)
-        rows.append(tracker.step(image, time))
-    status = np.array([r[2] for r in rows], np.int8)
-    if not start.sure:
-        status = np.maximum(status, UNCERTAIN).astype(np.int8)
-    return np.array(times_list), ClipTrack(
-        np.array([r[0] for r in rows]),
-        np.array([r[1] for r in rows]),
-        status,
-        np.array([r[3] for r in rows], np.int32),
-    )
+            origin = frame if first is None else Frame(frame.time, first.cameras)
+            tracker = Tracker(model, origin, start, modes, settings)
+        yield tracker.step(frame)

@@ -1,0 +1,208 @@
+"""One pose in one frame: measure with all cameras, solve, judge how well it explains them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from twinloop.tracking.frame import Frame
+from twinloop.tracking.model import ObjectModel
+from twinloop.tracking.modes import Modes
+from twinloop.tracking.priors import Contact, PosePrior, RestPrior
+from twinloop.tracking.settings import Settings
+from twinloop.tracking.sight import Eye, Sight, look, point_term, present, texture
+from twinloop.tracking.solver import (
+    Correspondences,
+    PointTerm,
+    Solution,
+    Term,
+    project,
+    solve_pose,
+)
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A pose, the solution behind it and how well it explains the frame.
+
+    quality: in [0, 1], the share of what should be seen that is; visible: share of the object that
+    nothing hides; used: measurements that agree.
+    """
+
+    solution: Solution
+    sights: tuple[Sight | None, ...]
+    seen: tuple[Correspondences, ...]
+    quality: float
+    visible: float
+    used: int
+
+    @property
+    def pose(self) -> Array:
+        """(4, 4) T_world_object."""
+        return self.solution.pose
+
+
+def table_knowledge(model: ObjectModel, settings: Settings) -> list[Term]:
+    """What the table tells of a pose: the lowest point is on it, and mostly a face is."""
+    s, rest = settings, model.rests[0]
+    return [
+        Contact(model.shape.hull, model.contact_height, s.contact_sigma, s.contact_cutoff),
+        RestPrior(rest.up, rest.height, s.contact_sigma, s.rest_tilt, s.rest_cutoff),
+    ]
+
+
+@dataclass
+class Fitter:
+    """Model, cameras' memories and knowledge with which poses are fitted to frames."""
+
+    model: ObjectModel
+    modes: Modes
+    settings: Settings
+    eyes: list[Eye]
+    knowledge: list[Term]
+
+    def attempt(
+        self,
+        frame: Frame,
+        pose: Array,
+        sights: tuple[Sight | None, ...] = (),
+        *,
+        at: Array | None = None,
+        prior: PosePrior | None = None,
+        round_trip: float = 1.0,
+    ) -> Attempt | None:
+        """Measure finely at `pose` and solve.
+
+        `sights` made at the pose `at` serve again when the object moved by less than a pixel since.
+        None when no camera sees enough.
+        """
+        settings = self.settings
+        if not sights or at is None or self._shift(frame, at, pose) > 1.5:
+            sights = tuple(
+                look(self.model, camera, pose, eye, self.modes)
+                for eye, camera in zip(self.eyes, frame.cameras, strict=True)
+            )
+        terms: list[Term | None] = [prior]
+        owners: list[tuple[str, int]] = [("prior", 0)]
+        points: list[PointTerm | None] = []
+        for i, (eye, sight) in enumerate(zip(self.eyes, sights, strict=True)):
+            points.append(None)
+            if sight is None:
+                continue
+            if self.modes.texture:
+                measured = texture(
+                    self.model,
+                    sight,
+                    pose,
+                    eye,
+                    count=settings.features,
+                    sigma_live=settings.sigma_live,
+                    sigma_model=settings.sigma_scan,
+                    round_trip=round_trip,
+                )
+                points[i] = point_term(measured, sight.frame, settings.correlated)
+                terms.append(points[i])
+                owners.append(("points", measured.offered))
+            if self.modes.region:
+                terms.append(sight.edges())
+                owners.append(("edges", 0))
+                terms.append(sight.region((1,)))
+                owners.append(("region", 0))
+            if self.modes.depth:
+                terms.append(sight.depth(pose))
+                owners.append(("depth", 0))
+        chosen = [k for k, t in enumerate(terms) if t is not None]
+        solution = solve_pose(pose, self.knowledge + present(terms), 5)
+        systems = solution.systems[len(self.knowledge) :]
+        # What agrees, as a share of what was offered, by kind of measurement.
+        shares: dict[str, list[float]] = {}
+        used = 0
+        for k, system in zip(chosen, systems, strict=True):
+            kind, offered = owners[k]
+            if kind == "prior":
+                continue
+            if system is None:
+                shares.setdefault(kind, []).append(0.0)
+                continue
+            used += system.used
+            shares.setdefault(kind, []).append(system.used / max(system.offered, offered, 1))
+        if used == 0:
+            return None
+        seen = []
+        position = {id(terms[k]): system for k, system in zip(chosen, systems, strict=True)}
+        for term in points:
+            system = None if term is None else position[id(term)]
+            if term is None or system is None or system.weights is None:
+                seen.append(Correspondences.join([]))
+            else:
+                keep = system.weights > 0.1
+                s = term.seen
+                seen.append(Correspondences(s.points[keep], s.pixels[keep], s.sigma[keep]))
+        there = [s for s in sights if s is not None]
+        quality = self._quality(shares, sights)
+        visible = max((s.visible for s in there), default=0.0)
+        return Attempt(solution, sights, tuple(seen), quality, visible, used)
+
+    def _quality(self, shares: dict[str, list[float]], sights: tuple[Sight | None, ...]) -> float:
+        """How well a pose explains what is seen: the best of its kinds of measurement, in [0, 1].
+
+        An outline counts by its edges and by the colours on its two sides as they were at the
+        start; texture by the points that agree; depth by the surface found.
+        """
+        best = 0.0
+        if self.modes.region:
+            colours = [
+                np.clip(sight.score / max(eye.score, 0.15), 0, 1)
+                for eye, sight in zip(self.eyes, sights, strict=True)
+                if sight is not None
+            ]
+            edges = max(shares.get("edges", [0.0]) + shares.get("region", [0.0]))
+            best = float(min(max(colours, default=0.0), 0.3 + edges))
+        for kind, enough in (("points", 0.4), ("depth", 0.6)):
+            best = max(best, min(1.0, max(shares.get(kind, [0.0])) / enough))
+        return best
+
+    def coarse(
+        self, frame: Frame, pose: Array, scales: tuple[int, ...] = (6, 4, 2, 1)
+    ) -> Array | None:
+        """The pose moved to where outline and depth find the object, from afar; None unseen."""
+        terms: list[Term | None] = []
+        for eye, camera in zip(self.eyes, frame.cameras, strict=True):
+            sight = look(self.model, camera, pose, eye, self.modes)
+            if sight is not None and sight.visible > self.settings.least_visible:
+                terms.append(sight.region(scales))
+                terms.append(sight.depth(pose) if self.modes.depth else None)
+        if not present(terms):
+            return None
+        return solve_pose(pose, self.knowledge + present(terms), len(scales) + 2).pose
+
+    def trusted(self, attempt: Attempt) -> bool:
+        """Whether a pose is measured at all."""
+        return (
+            attempt.used >= self.settings.minimum_inliers
+            and attempt.quality > self.settings.least_quality
+            and attempt.visible > self.settings.least_visible
+        )
+
+    def sure(self, attempt: Attempt, covariance: Array) -> bool:
+        """Whether a pose can be relied on."""
+        sigma = np.sqrt(np.linalg.eigvalsh(covariance[:3, :3])[-1])
+        return bool(
+            attempt.used >= 2 * self.settings.minimum_inliers
+            and attempt.quality > self.settings.good_quality
+            and sigma < self.settings.largest_sigma
+        )
+
+    def _shift(self, frame: Frame, first: Array, second: Array) -> float:
+        """Largest move of the object's hull between two poses, px, in any camera."""
+        hull = self.model.shape.hull[:: max(1, len(self.model.shape.hull) // 32)]
+        return max(
+            float(
+                np.abs(project(c.camera, first, hull)[0] - project(c.camera, second, hull)[0]).max()
+            )
+            for c in frame.cameras
+        )
