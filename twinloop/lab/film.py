@@ -24,6 +24,7 @@ from twinloop.lab import assets
 from twinloop.lab.board import BoardLayout, board_image, ring_layout, write_board_yaml
 from twinloop.lab.lens import LabCamera, Sensor
 from twinloop.lab.objects import LabObject
+from twinloop.lab.occluder import OccluderSettings, Sweep, add_occluder
 from twinloop.lab.render import PhotoCamera
 from twinloop.lab.spec import NoiseSpec
 
@@ -48,6 +49,7 @@ class FilmSettings(BaseModel):
     subframes: Annotated[int, Field(ge=1, le=16, description="renders of a moving exposure")] = 2
     supersample: Annotated[int, Field(ge=1, le=4, description="renders are this much finer")] = 1
     shadows: Annotated[bool, Field(description="cast shadows (slower)")] = False
+    compression: Annotated[int, Field(ge=0, le=45, description="x264's crf; 0 loses nothing")] = 12
 
 
 @dataclass(frozen=True)
@@ -122,8 +124,17 @@ def table_scene(obj: LabObject, stage: Stage, seed: int) -> Any:
     return spec
 
 
-def robot_scene(obj: LabObject, robot: RobotModel, stage: Stage, seed: int) -> Any:
-    """Compiled scene whose state is that of the physics world: robot joints, then the object."""
+def robot_scene(
+    obj: LabObject,
+    robot: RobotModel,
+    stage: Stage,
+    seed: int,
+    occluder: OccluderSettings | None = None,
+) -> Any:
+    """Compiled scene whose state is that of the physics world: robot joints, then the object.
+
+    With an ``occluder`` its body is there too, at rest at the origin until ``film`` moves it.
+    """
     spec = assets.new_scene()
     low_tessellation(spec)
     assets.add_table(spec, seed)
@@ -132,6 +143,8 @@ def robot_scene(obj: LabObject, robot: RobotModel, stage: Stage, seed: int) -> A
     body = spec.worldbody.add_body(name="object")
     body.add_freejoint(name="object")
     assets.add_object(spec, body, obj, collide=False)
+    if occluder is not None:
+        add_occluder(spec, occluder, obj.size, seed)
     return spec.compile()
 
 
@@ -166,6 +179,7 @@ def film(
     settings: FilmSettings,
     noise: NoiseSpec,
     rng: np.random.Generator,
+    sweep: Sweep | None = None,
 ) -> int:
     """Film a clip.
 
@@ -179,20 +193,30 @@ def film(
         settings: shutter.
         noise: pixel noise and exposure drift.
         rng: source of the noise.
+        sweep: motion of the model's occluder, if it has one.
 
     Returns:
         Number of frames.
     """
     data = mujoco.MjData(model)
+    size = model.nq
+
+    def scene(time: FloatArray) -> FloatArray:
+        """What is drawn at world times (n,): the states and, behind them, the occluder's pose."""
+        moving = states(time)
+        return moving if sweep is None else np.concatenate([moving, sweep(time)], axis=1)
+
     sensor = Sensor(noise.image, noise.exposure)
     gains = sensor.gains(len(times), rng)
-    open_, close = (states(times + s * 0.5 * settings.exposure_time) for s in (-1.0, 1.0))
+    open_, close = (scene(times + s * 0.5 * settings.exposure_time) for s in (-1.0, 1.0))
 
     def instants(index: int) -> Iterator[tuple[Any, FloatArray]]:
         count = blur_renders(open_[index], close[index], settings.subframes)
         shutter = (np.arange(count) - 0.5 * (count - 1)) * settings.exposure_time / count
-        for state in states(times[index] + shutter):
-            data.qpos[:] = state
+        for state in scene(times[index] + shutter):
+            data.qpos[:] = state[:size]
+            if sweep is not None:
+                data.mocap_pos[0], data.mocap_quat[0] = state[size : size + 3], state[size + 3 :]
             mujoco.mj_kinematics(model, data)
             mujoco.mj_camlight(model, data)
             yield data, stage.T_world_camera
@@ -209,4 +233,4 @@ def film(
             last = (key, exposure)
             yield sensor.develop(exposure, gains[index], rng)
 
-    return write_video(path, frames(), times, rate=settings.rate)
+    return write_video(path, frames(), times, rate=settings.rate, crf=settings.compression)

@@ -58,6 +58,26 @@ class Renderer:
 
     def render(self, data: Any, camera: LabCamera, T_world_camera: NDArray[np.float64]) -> Image:
         """RGB (height, width, 3) of a pinhole camera (its distortion is ignored), row 0 on top."""
+        return self._draw(data, camera, T_world_camera)
+
+    def bodies(
+        self, data: Any, camera: LabCamera, T_world_camera: NDArray[np.float64]
+    ) -> NDArray[np.int32]:
+        """Body seen by each pixel (height, width) of a pinhole camera, -1 where there is none."""
+        flags = self._scene.flags
+        flags[mujoco.mjtRndFlag.mjRND_SEGMENT] = flags[mujoco.mjtRndFlag.mjRND_IDCOLOR] = True
+        colour = self._draw(data, camera, T_world_camera).astype(np.int32)
+        flags[mujoco.mjtRndFlag.mjRND_SEGMENT] = flags[mujoco.mjtRndFlag.mjRND_IDCOLOR] = False
+        drawn = [g for g in self._scene.geoms[: self._scene.ngeom] if g.segid >= 0]
+        body = np.full(max((g.segid for g in drawn), default=-1) + 2, -1, np.int32)
+        for geom in drawn:
+            if geom.objtype == mujoco.mjtObj.mjOBJ_GEOM:
+                body[geom.segid + 1] = self.model.geom_bodyid[geom.objid]
+            elif geom.objtype == mujoco.mjtObj.mjOBJ_SITE:
+                body[geom.segid + 1] = self.model.site_bodyid[geom.objid]
+        return np.asarray(body[colour @ np.array([1, 256, 65536])])
+
+    def _draw(self, data: Any, camera: LabCamera, T_world_camera: NDArray[np.float64]) -> Image:
         self._context.make_current()
         mujoco.mjv_updateScene(
             self.model,

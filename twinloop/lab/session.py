@@ -13,8 +13,17 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from twinloop.geometry import se3
 from twinloop.hand.model import RobotModel
-from twinloop.lab.film import FilmSettings, film, frame_times, robot_scene, set_up, write_stage
+from twinloop.lab.film import (
+    FilmSettings,
+    Stage,
+    film,
+    frame_times,
+    robot_scene,
+    set_up,
+    write_stage,
+)
 from twinloop.lab.objects import LabObject
+from twinloop.lab.occluder import OccluderSettings, Sweep, sweep_past
 from twinloop.lab.pushes import RecordedPush, record_session
 from twinloop.lab.render import PhotoCamera
 from twinloop.lab.robot_log import measure, write_csv, write_mcap
@@ -39,6 +48,10 @@ class PushSettings(BaseModel):
     substeps: Annotated[int, Field(ge=2, le=100, description="physics steps per log sample")] = 10
     lift: Annotated[bool, Field(description="add a lift-and-weigh clip at the end")] = False
     camera: FilmSettings = FilmSettings()
+    occluder: Annotated[
+        OccluderSettings | None,
+        Field(description="an arm that hides the object for a moment in each clip; none if null"),
+    ] = None
 
 
 def shoot_pushes(
@@ -63,7 +76,7 @@ def shoot_pushes(
     stage = set_up(obj.size, settings.camera, rng)
     write_stage(out, stage)
     write_descriptions(out, recorded)
-    model = robot_scene(obj, robot, stage, seed)
+    model = robot_scene(obj, robot, stage, seed, settings.occluder)
     groups: dict[str, xr.Dataset] = {}
     with PhotoCamera(
         model,
@@ -92,9 +105,40 @@ def shoot_pushes(
                 settings.camera,
                 spec.noise,
                 own,
+                push_sweep(push, obj.size, stage, settings.occluder, number, seed),
             )
             groups[push.name] = push_truth(push, times, spec.noise)
     return groups
+
+
+def push_sweep(
+    push: RecordedPush,
+    size: FloatArray,
+    stage: Stage,
+    settings: OccluderSettings | None,
+    number: int,
+    seed: int,
+) -> Sweep | None:
+    """The arm's sweep through push ``number``: by turns while the object moves and at rest after.
+
+    None without ``settings``.
+    """
+    if settings is None:
+        return None
+    rng = np.random.default_rng([seed, 0x9056, number])
+    time = np.arange(0.0, push.rollout.time[-1], 1.0 / 60.0)
+    poses = push.rollout.object_poses(time)
+    top = poses[:, :3, 3] + size[2] * poses[:, :3, 2]
+    speed = np.linalg.norm(np.gradient(top, time, axis=0), axis=1)
+    busy = np.flatnonzero(speed > 0.2 * speed.max())
+    whole = 0.5 * settings.dwell + settings.travel
+    if number % 2 == 0:
+        moment = float(time[int(np.argmax(speed))])
+    else:
+        moment = float(min(time[busy[-1]] + whole, time[-1] - whole - 0.2))
+    centre = push.rollout.object_poses(np.array([moment]))[0] @ [0.0, 0.0, 0.5 * size[2], 1.0]
+    view = 0.5 * stage.camera.width / stage.camera.intrinsics[0]
+    return sweep_past(centre[:3], size, stage.T_world_camera, view, settings, moment, rng)
 
 
 def write_descriptions(out: Path, recorded: list[RecordedPush]) -> None:
