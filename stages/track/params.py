@@ -12,7 +12,13 @@ class Params(StageParams):
         0.25, gt=0, le=5, description="Time at the start of a clip in which all is still [s]."
     )
     reference_views: int = Field(
-        32, ge=4, le=400, description="Scan frames kept as references for looks and features [1]."
+        48, ge=4, le=400, description="Views of the twin's Gaussians for looks and features [1]."
+    )
+    error_views: int = Field(
+        6, ge=1, le=100, description="Scan frames in which the model's own error is measured [1]."
+    )
+    robot_mask: bool = Field(
+        True, description="Leave out what the robot hides, by its log and its shapes [1]."
     )
     object_size: float = Field(
         90.0, gt=0, le=1000, description="Smaller objects have their images enlarged to this [px]."
@@ -24,7 +30,10 @@ class Params(StageParams):
         0.5, gt=0, le=5, description="Noise of a point measured against the same clip [px]."
     )
     sigma_scan: float = Field(
-        0.8, gt=0, le=10, description="Noise of a point measured against a scan frame [px]."
+        0.8,
+        gt=0,
+        le=10,
+        description="Noise of a point measured against the twin's picture [px].",
     )
     contact_sigma: float = Field(
         0.001, gt=0, le=0.1, description="How well the lowest point stands on the table [m]."

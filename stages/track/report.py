@@ -13,7 +13,7 @@ from stages.track.params import Params
 from twinloop.capture.push_session import load_session
 from twinloop.geometry import se3
 from twinloop.tracking.appearance import Shape
-from twinloop.tracking.clip import Undistortion, read_grey
+from twinloop.tracking.clip import Undistortion, read_clip
 from twinloop.tracking.overlay import crop_around, draw_outline, tile
 from twinloop.tracking.solver import WorldCamera, rotation_log
 
@@ -44,6 +44,7 @@ def metrics(tree: xr.DataTree, inputs: Inputs, params: Params) -> dict[str, Any]
             "uncertain": float((s == 1).mean()),
             "lost": float((s == 2).mean()),
             "start": data.attrs["start_method"],
+            "modes": data.attrs["modes"],
             "inliers_median": float(np.median(data["inliers"].values)),
             "sigma_position_mm": _median(1e3 * sigma[found, :3].max(1)),
             "sigma_rotation_deg": _median(np.degrees(sigma[found, 3:].max(1))),
@@ -91,7 +92,7 @@ def overlay(tree: xr.DataTree, inputs: Inputs, columns: int = 6) -> Figure:
         chosen = np.linspace(0, len(poses) - 1, columns).round().astype(int)
         frames = {
             i: undistort(image)
-            for i, (_, image) in enumerate(read_grey(session.video(name), session.camera))
+            for i, (_, image) in enumerate(read_clip(session.video(name), session.camera))
             if i in chosen
         }
         pictures = []

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
 import cv2
 import numpy as np
 import xarray as xr
@@ -9,14 +13,33 @@ from numpy.typing import NDArray
 
 from stages.harness import Inputs
 from stages.track.params import Params
-from twinloop.capture.push_session import load_session
+from twinloop.capture.push_session import PushSession, load_session
 from twinloop.geometry import se3
+from twinloop.hand.model import RobotModel
 from twinloop.progress import track
-from twinloop.tracking.clip import Undistortion, enlarge, locate_camera, read_grey, rest_image
-from twinloop.tracking.initialise import Start, expected_size, find_start
+from twinloop.splat.gaussians import Gaussians
+from twinloop.tracking.clip import (
+    Undistortion,
+    clip_frames,
+    enlarge,
+    locate_camera,
+    read_clip,
+    rest_image,
+)
+from twinloop.tracking.coarse_clock import CoarseOffset, coarse_offset
+from twinloop.tracking.frame import CameraFrame, Frame
+from twinloop.tracking.images import to_grey
+from twinloop.tracking.initialise import find_start, first_modes
 from twinloop.tracking.model import ObjectModel, build_model
 from twinloop.tracking.model_error import ModelError, model_error
-from twinloop.tracking.tracker import ClipTrack, Settings, track_clip
+from twinloop.tracking.modes import Modes
+from twinloop.tracking.pose_track import PoseTrack
+from twinloop.tracking.robot_mask import JointMotion, RobotMask, session_motion
+from twinloop.tracking.settings import Settings
+from twinloop.tracking.solver import WorldCamera
+from twinloop.tracking.state import Start
+from twinloop.tracking.table_search import expected_size
+from twinloop.tracking.tracker import Tracked, smooth_clip, track_frames, unseen
 
 
 def object_model(inputs: Inputs, params: Params) -> ObjectModel:
@@ -76,24 +99,67 @@ def settings(params: Params, error: ModelError) -> Settings:
     )
 
 
-def dataset(times: NDArray[np.float64], result: ClipTrack, start: Start | None) -> xr.Dataset:
+def dataset(
+    found: Sequence[Tracked], smoothed: PoseTrack, start: Start | None, modes: Modes | None
+) -> xr.Dataset:
     """One push's group of the artifact."""
-    position, quaternion = se3.to_position_quaternion(result.pose)
+    position, quaternion = se3.to_position_quaternion(smoothed.pose)
     return xr.Dataset(
         {
-            "time": ("frame", times),
+            "time": ("frame", smoothed.time),
             "position_world_object": (("frame", "xyz"), position),
             "quaternion_world_object": (("frame", "wxyz"), quaternion),
-            "covariance": (("frame", "twist", "twist_"), result.covariance),
-            "status": ("frame", result.status),
-            "inliers": ("frame", result.inliers),
+            "covariance": (("frame", "twist", "twist_"), smoothed.covariance),
+            "status": ("frame", smoothed.status),
+            "inliers": ("frame", np.array([f.measurements for f in found], np.int32)),
+            "visible": ("frame", np.array([f.visible for f in found])),
+            "velocity": (("frame", "twist"), smoothed.velocity),
+            "velocity_covariance": (("frame", "twist", "twist_"), smoothed.velocity_covariance),
         },
         attrs={
             "start_method": "none" if start is None else start.method,
             "start_sure": bool(start is not None and start.sure),
             "start_resting": bool(start is not None and start.resting),
+            "modes": "none" if modes is None else modes.names,
+            "texture_cells": 0.0 if modes is None else modes.texture_cells,
+            "colour_overlap": 1.0 if modes is None else modes.overlap,
         },
     )
+
+
+@dataclass(frozen=True)
+class Robot:
+    """The robot of a session, and where its clock stands against the camera's."""
+
+    mask: RobotMask
+    motion: JointMotion
+    offset: CoarseOffset
+
+    def hides(self, camera: WorldCamera, time: float) -> NDArray[np.bool_] | None:
+        """Pixels (h, w) that it may hide at `time` s, camera clock; None beyond its log."""
+        moment = time + self.offset.value
+        if not self.motion.covers(moment):
+            return None
+        return self.mask.mask(camera, self.motion.around(moment, 2 * self.offset.std))
+
+
+def robot_of(
+    session: PushSession, push: str, camera: WorldCamera, undistort: Undistortion
+) -> Robot | None:
+    """Robot and clock of one push; None without log or shapes, or where nothing tells the clock."""
+    if not session.has_log(push):
+        return None
+    model = RobotModel.load(session.robot.robot)
+    if all(geom.shape == "none" for geom in model.geoms):
+        return None
+    mask = RobotMask(model, session.robot.T_world_base.matrix)
+    motion = session_motion(session, push, model)
+    frames = (
+        (time, to_grey(undistort(image)))
+        for time, image in read_clip(session.video(push), session.camera)
+    )
+    offset = coarse_offset(frames, camera, mask, motion)
+    return None if offset is None else Robot(mask, motion, offset)
 
 
 def run(inputs: Inputs, params: Params) -> dict[str, xr.Dataset]:
@@ -101,7 +167,9 @@ def run(inputs: Inputs, params: Params) -> dict[str, xr.Dataset]:
     cv2.setNumThreads(1)  # the order of features must not depend on the number of threads
     session = load_session(inputs.raw / "push")
     model = object_model(inputs, params)
-    error = model_error(model, features=params.features, sigma=params.sigma_scan)
+    plain = settings(params, ModelError(0.0, 0.0, 0.0, 0))
+    views = scan_views(inputs.artifacts["ingest"].to_dataset(), params.error_views)
+    error = model_error(model, views, scan_pose(inputs.artifacts["reconstruct"]), plain)
     chosen = settings(params, error)
     rests = {
         p.name: rest_image(session.video(p.name), session.camera, params.rest_time).image
@@ -135,24 +203,28 @@ def run(inputs: Inputs, params: Params) -> dict[str, xr.Dataset]:
     hints: list[NDArray[np.float64]] = []
     for push in track(session.pushes, "track pushes"):
         still = undistort(rests[push.name])
-        start = find_start(
-            model,
-            camera,
-            still,
-            features=params.features,
-            sigma=params.sigma_scan,
-            minimum_inliers=params.minimum_inliers,
-            search=params.search,
-            hints=hints,
-        )
+        first = Frame(0.0, (CameraFrame(camera, still, to_grey(still)),))
+        start = find_start(model, first, chosen, search=params.search, hints=hints)
         if start is not None and start.sure and start.method != "hint":
             hints.append(start.solution.pose)
-        frames = (
-            (time, undistort(image))
-            for time, image in read_grey(session.video(push.name), session.camera)
+        robot = robot_of(session, push.name, camera, undistort) if params.robot_mask else None
+        frames = clip_frames(
+            session.video(push.name),
+            session.camera,
+            camera,
+            undistort,
+            (lambda time: None) if robot is None else partial(robot.hides, camera),
         )
-        times, result = track_clip(model, camera, frames, still, start, chosen)
-        groups[f"/{push.name}"] = dataset(times, result, start).assign_attrs(
-            action=push.action, held_out=push.held_out
+        modes = None
+        if start is None:
+            found = [unseen(frame.time, model) for frame in frames]
+        else:
+            modes = first_modes(model, first, start.solution.pose, plane=True)
+            found = list(track_frames(model, frames, start, modes, chosen, first))
+        smoothed = smooth_clip(found, camera, chosen)
+        groups[f"/{push.name}"] = dataset(found, smoothed, start, modes).assign_attrs(
+            action=push.action,
+            held_out=push.held_out,
+            robot_mask=robot is not None,
         )
     return groups

@@ -62,9 +62,19 @@ def scan_trees(scene: BoxScene, views: int, size: int = 320) -> dict[str, xr.Dat
             "colors": (("vertex", "channel"), colours),
         }
     )
+    g = scene.gaussians()
+    looks = xr.Dataset(
+        {
+            "means": (("gaussian", "xyz"), g.means),
+            "scales": (("gaussian", "xyz"), g.scales),
+            "quaternions": (("gaussian", "wxyz"), g.quaternions),
+            "opacities": (("gaussian",), g.opacities),
+            "sh": (("gaussian", "basis", "channel"), g.sh),
+        }
+    )
     return {
         "ingest": xr.DataTree.from_dict({"/": frames}),
-        "reconstruct": xr.DataTree.from_dict({"/": root, "/mesh": mesh}),
+        "reconstruct": xr.DataTree.from_dict({"/": root, "/mesh": mesh, "/gaussians": looks}),
     }
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 import cv2
 import numpy as np
 
+from twinloop.splat.gaussians import Gaussians
+
 Array = np.ndarray
 TAG_SIZE = 0.05
 TAG_CENTRES = {
@@ -145,6 +147,31 @@ class BoxScene:
             np.concatenate(colours).astype(np.uint8),
         )
 
+    def gaussians(self, spacing: float = 0.0012) -> Gaussians:
+        """The box's looks: flat Gaussians on a grid of every face, of the label's colours."""
+        means, colours, scales = [], [], []
+        for corners, texture in self.faces:
+            sides = corners[1] - corners[0], corners[3] - corners[0]
+            counts = [max(2, round(float(np.linalg.norm(s)) / spacing)) for s in sides]
+            a, b = np.meshgrid(
+                *[(np.arange(c) + 0.5) / c for c in counts],
+                indexing="ij",
+            )
+            a, b = a.ravel()[:, None], b.ravel()[:, None]
+            means.append(corners[0] + a * sides[0] + b * sides[1])
+            small = cv2.resize(texture, (counts[0], counts[1]), interpolation=cv2.INTER_AREA)
+            colours.append(small.transpose(1, 0, 2).reshape(-1, 3) / 255.0)
+            flat = np.abs(corners[0] - corners[2]) < 1e-9
+            scales.append(np.tile(np.where(flat, 1e-4, 0.55 * spacing), (len(a), 1)))
+        n = sum(len(m) for m in means)
+        return Gaussians(
+            np.concatenate(means).astype(np.float32),
+            np.tile(np.array([1, 0, 0, 0], np.float32), (n, 1)),
+            np.concatenate(scales).astype(np.float32),
+            np.full(n, 0.98, np.float32),
+            ((np.concatenate(colours) - 0.5) / 0.28209479)[:, None].astype(np.float32),
+        )
+
     def render(
         self,
         intrinsics: Array,
@@ -188,10 +215,18 @@ class BoxScene:
                 flags=cv2.INTER_LINEAR,
                 borderMode=cv2.BORDER_REPLICATE,
             )
+            # OpenCV's polygons hold their border's pixels, too: a box half a pixel too large.
+            q = project(corners_world).astype(np.float64)
+            low = np.clip(np.floor(q.min(0)).astype(int), 0, [W, H])
+            high = np.clip(np.ceil(q.max(0)).astype(int) + 1, 0, [W, H])
+            x, y = np.meshgrid(np.arange(low[0], high[0]), np.arange(low[1], high[1]))
+            sides = []
+            for i in range(4):
+                (ax, ay), (bx, by) = q[i], q[(i + 1) % 4]
+                sides.append((bx - ax) * (y - ay) - (by - ay) * (x - ax))
+            inside = np.all([s >= 0 for s in sides], 0) | np.all([s <= 0 for s in sides], 0)
             mask = np.zeros((H, W), np.uint8)
-            cv2.fillConvexPoly(
-                mask, np.round(project(corners_world) * 16).astype(np.int32), 1, cv2.LINE_8, 4
-            )
+            mask[low[1] : high[1], low[0] : high[0]] = inside
             image[mask > 0] = warped[mask > 0]
 
         n = len(self.table)

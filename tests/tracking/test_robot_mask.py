@@ -21,7 +21,7 @@ from twinloop.hand.model import RobotModel
 from twinloop.lab.film import FilmSettings
 from twinloop.lab.session import PushSettings, shoot_pushes
 from twinloop.lab.spec import PushSpec, load_preset
-from twinloop.tracking.clip import Undistortion, locate_camera, read_grey
+from twinloop.tracking.clip import Undistortion, locate_camera, read_clip
 from twinloop.tracking.coarse_clock import coarse_offset
 from twinloop.tracking.robot_mask import JointMotion, RobotMask, joint_motion, session_motion
 from twinloop.tracking.solver import WorldCamera
@@ -234,9 +234,9 @@ def test_offset_of_a_push_of_the_lab(tmp_path: Path) -> None:
     undistorted = Undistortion(session.camera)
     frames = [
         (time, undistorted(image))
-        for time, image in read_grey(session.video("push_000"), session.camera)
+        for time, image in read_clip(session.video("push_000"), session.camera)
     ]
-    first = next(read_grey(session.video("push_000"), session.camera))[1]
+    first = next(read_clip(session.video("push_000"), session.camera))[1]
     camera, _ = locate_camera({"push_000": first}, session.camera, session.board)
     robot = RobotMask(ROBOT, session.robot.T_world_base.matrix)
     found = coarse_offset(

@@ -6,16 +6,21 @@ import numpy as np
 import pytest
 
 from tests.tracking.box_scene import look_at, pose, rotation
-from twinloop.tracking.solver import (
+from twinloop.tracking.priors import (
     Contact,
-    Correspondences,
+    PosePrior,
     RestPrior,
-    WorldCamera,
     contact_system,
+    motion,
+    rest_system,
+)
+from twinloop.tracking.solver import (
+    Correspondences,
+    PointTerm,
+    WorldCamera,
     perturb,
     point_system,
     project,
-    rest_system,
     rotation_log,
     solve_pose,
 )
@@ -74,9 +79,11 @@ def test_a_third_of_outliers_does_not_move_the_pose() -> None:
     pixels = clean.pixels.copy()
     pixels[::3] += rng.uniform(20, 60, pixels[::3].shape)
     start = perturb(TRUE, np.array([0.02, -0.01, 0.01, 0.1, -0.1, 0.15]))
-    solution = solve_pose(CAMERA, start, Correspondences(clean.points, pixels, clean.sigma))
+    term = PointTerm(CAMERA, Correspondences(clean.points, pixels, clean.sigma))
+    solution = solve_pose(start, [term])
     assert np.linalg.norm(error(solution.pose)[:3]) < 0.001
-    assert not solution.inliers[::3].any()
+    assert solution.systems[0].used == 40
+    assert not (solution.systems[0].weights[::3] > 0.1).any()
 
 
 def test_covariance_is_honest_for_independent_noise() -> None:
@@ -84,7 +91,7 @@ def test_covariance_is_honest_for_independent_noise() -> None:
     rng = np.random.default_rng(2)
     values = []
     for _ in range(120):
-        solution = solve_pose(CAMERA, TRUE, seen(rng, 40, 0.5), correlated=1e9)
+        solution = solve_pose(TRUE, [PointTerm(CAMERA, seen(rng, 40, 0.5), correlated=1e9)])
         e = error(solution.pose)
         values.append(e @ np.linalg.solve(solution.covariance, e))
     assert 4.0 < np.mean(values) < 9.0
@@ -95,11 +102,11 @@ def test_contact_holds_the_height_that_the_camera_sees_badly() -> None:
     rng = np.random.default_rng(3)
     lowest = float((BOX @ TRUE[:3, :3].T + TRUE[:3, 3])[:, 2].min())
     contact = Contact(BOX, lowest, 0.0002, 0.02)
-    few = seen(rng, 5, 1.0)
-    solution = solve_pose(CAMERA, TRUE, few, contact=contact)
+    few = PointTerm(CAMERA, seen(rng, 5, 1.0))
+    solution = solve_pose(TRUE, [few, contact])
     found = float((BOX @ solution.pose[:3, :3].T + solution.pose[:3, 3])[:, 2].min())
     assert found == pytest.approx(lowest, abs=0.0006)
-    free = solve_pose(CAMERA, TRUE, few)
+    free = solve_pose(TRUE, [few])
     assert solution.covariance[2, 2] < free.covariance[2, 2]
 
 
@@ -107,7 +114,36 @@ def test_object_in_the_air_is_not_pulled_down() -> None:
     """Far above the table the contact weighs nothing."""
     rng = np.random.default_rng(4)
     contact = Contact(BOX, -0.05, 0.001, 0.006)
-    points = seen(rng, 40, 0.2)
-    assert solve_pose(CAMERA, TRUE, points, contact=contact).pose == pytest.approx(
-        solve_pose(CAMERA, TRUE, points).pose, abs=1e-12
+    points = PointTerm(CAMERA, seen(rng, 40, 0.2))
+    assert solve_pose(TRUE, [points, contact]).pose == pytest.approx(
+        solve_pose(TRUE, [points]).pose, abs=1e-12
     )
+    tilted = RestPrior(np.array([0.0, 0.0, 1.0]), 0.05, 0.001, 0.01, cutoff=0.08)
+    assert tilted.system(TRUE, 0) is None
+
+
+def test_two_cameras_see_what_one_cannot() -> None:
+    """A second camera at a right angle takes away the first one's error along its line of sight."""
+    rng = np.random.default_rng(5)
+    side = look_at(np.array([0.5, 0.1, 0.3]), np.array([0.0, 0.0, 0.04]))
+    other = WorldCamera(CAMERA.intrinsics, np.linalg.inv(side), 640, 480)
+    points = rng.uniform(-0.05, 0.05, (40, 3))
+    pixels = project(other, TRUE, points)[0] + rng.normal(0, 0.5, (40, 2))
+    terms = [
+        PointTerm(CAMERA, seen(rng, 40, 0.5)),
+        PointTerm(other, Correspondences(points, pixels, np.full(40, 0.5))),
+    ]
+    alone, both = (solve_pose(TRUE, t).covariance for t in (terms[:1], terms))
+    sight = EYE[:3, 2]
+    assert sight @ both[:3, :3] @ sight < 0.2 * (sight @ alone[:3, :3] @ sight)
+    assert np.abs(error(solve_pose(TRUE, terms).pose)).max() < 0.003
+
+
+def test_a_prior_alone_is_returned_with_its_covariance() -> None:
+    """Without measurements the expected pose comes back, as wide as it was said to be."""
+    moved = perturb(TRUE, np.array([0.004, -0.003, 0.002, 0.05, -0.04, 0.03]))
+    spread = np.diag([1e-4, 2e-4, 1e-4, 1e-3, 1e-3, 2e-3])
+    solution = solve_pose(moved, [PosePrior(TRUE, spread)], 20)
+    assert np.abs(motion(TRUE, solution.pose)).max() < 1e-4
+    assert np.diag(solution.covariance) == pytest.approx(np.diag(spread), rel=0.01)
+    assert not solution.information.any()

@@ -88,6 +88,10 @@ class PushSession:
         """The push's video."""
         return self.folder / push / "video.mp4"
 
+    def has_log(self, push: str) -> bool:
+        """Whether the push has a robot log."""
+        return any((self.folder / push / name).exists() for name in LOGS)
+
     def log(self, push: str) -> Path:
         """The push's robot log: the first of :data:`LOGS` that exists.
 

@@ -18,14 +18,14 @@ COLOURS = {0: (40, 220, 60), 1: (255, 170, 0), 2: (255, 40, 40)}
 def draw_outline(
     image: Image, camera: WorldCamera, shape: Shape, pose: Array, status: int, scale: int = 2
 ) -> Image:
-    """RGB copy, `scale` times as large, of a grey image with the mesh's outline and axes.
+    """RGB copy, `scale` times as large, of an image with the mesh's outline and axes.
 
-    image: (h, w) u1 undistorted; pose: (4, 4) T_world_object. Axes x, y, z are red, green, blue
-    and half of the mesh's size long.
+    image: (h, w) or (h, w, 3) u1 undistorted; pose: (4, 4) T_world_object. Axes x, y, z
+    are red, green, blue and half of the mesh's size long.
     """
-    h, w = image.shape
+    h, w = image.shape[:2]
     big = cv2.resize(image, (w * scale, h * scale), interpolation=cv2.INTER_LINEAR)
-    out = np.repeat(big[..., None], 3, 2)
+    out = np.asarray(big if big.ndim == 3 else np.repeat(big[..., None], 3, 2), np.uint8)
     view = shape.view(camera, pose, margin=3)
     if view is None:
         return out

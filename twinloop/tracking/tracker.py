@@ -8,7 +8,7 @@ poses are tried until one explains the image.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +19,7 @@ from twinloop.tracking.frame import CameraFrame, Frame
 from twinloop.tracking.measure import measure_previous
 from twinloop.tracking.model import ObjectModel
 from twinloop.tracking.modes import Modes
-from twinloop.tracking.pose_track import LOST, OK, UNCERTAIN
+from twinloop.tracking.pose_track import LOST, OK, UNCERTAIN, PoseTrack
 from twinloop.tracking.priors import PosePrior, motion
 from twinloop.tracking.recovery import recover
 from twinloop.tracking.settings import Settings
@@ -30,6 +30,7 @@ from twinloop.tracking.sight import (
     present,
     view_colours,
 )
+from twinloop.tracking.smooth import smooth
 from twinloop.tracking.solver import (
     Correspondences,
     PointTerm,
@@ -248,3 +249,22 @@ def track_frames(
             origin = frame if first is None else Frame(frame.time, first.cameras)
             tracker = Tracker(model, origin, start, modes, settings)
         yield tracker.step(frame)
+
+
+def unseen(time: float, model: ObjectModel) -> Tracked:
+    """The frame at `time` s of a clip in which the object was never found."""
+    pose = np.eye(4)
+    pose[2, 3] = model.rest_height
+    return Tracked(time, pose, np.diag([1.0] * 3 + [np.pi**2] * 3), LOST, 0, 0.0)
+
+
+def smooth_clip(found: Sequence[Tracked], camera: WorldCamera, settings: Settings) -> PoseTrack:
+    """A clip's frames smoothed forward and backward; the floor is one error of the whole clip."""
+    common = with_floor(np.zeros((6, 6)), camera, found[0].pose, settings)
+    return smooth(
+        np.array([f.time for f in found]),
+        np.array([f.pose for f in found]),
+        np.array([f.covariance for f in found]),
+        np.array([f.status for f in found], np.int8),
+        common=common,
+    )

@@ -1,4 +1,7 @@
-"""Tracks: the object's pose in every frame of every push clip (written by ``track``)."""
+"""Tracks: the object's pose in every frame of every push clip (written by ``track``).
+
+1.1 adds velocities, how much of the object is seen, and in each push's attributes the modes.
+"""
 
 from twinloop.artifacts.kinds.arrays import numbers, pose_covariance, position, quaternion, time
 from twinloop.artifacts.schema import ArtifactSchema, GroupSpec
@@ -8,7 +11,7 @@ STATUS = "0 ok, 1 uncertain, 2 lost"
 
 TRACKS = ArtifactSchema(
     name="twinloop.tracks",
-    version="1.0.0",
+    version="1.1.0",
     groups={
         "/": GroupSpec(
             arrays={
@@ -32,6 +35,28 @@ TRACKS = ArtifactSchema(
                 "status": numbers(("frame",), "1", STATUS, "non_negative", dtype="int8"),
                 "inliers": numbers(
                     ("frame",), "1", "image measurements behind the pose", dtype="int32"
+                ),
+                "visible": numbers(
+                    ("frame",), "1", "share of the object not hidden", "probability", optional=True
+                ),
+                "velocity": numbers(
+                    ("frame", "twist"),
+                    "1",
+                    "velocity of the object's origin [m/s], angular velocity [rad/s]",
+                    "finite",
+                    frame=WORLD,
+                    optional=True,
+                    twist=6,
+                ),
+                "velocity_covariance": numbers(
+                    ("frame", "twist", "twist_"),
+                    "1",
+                    "covariance of velocity [m^2/s^2] and angular velocity [rad^2/s^2]",
+                    "spd",
+                    frame=WORLD,
+                    optional=True,
+                    twist=6,
+                    twist_=6,
                 ),
             },
         ),
