@@ -92,8 +92,8 @@ class Recipe:
 
 
 RECIPES = {
+    "letter_u_plain": Recipe("letter_u", (60, 130, 75), half_turn=True),
     "spam": Recipe("spam"),
-    "letter_u_plain": Recipe("letter_u", (196, 178, 142), half_turn=True),
     "ketchup": Recipe("ketchup"),
     "lego_plain": Recipe("lego", (200, 60, 50), half_turn=True),
     "wafer_tin": Recipe("wafer_tin"),
@@ -145,7 +145,8 @@ def key(name: str) -> str:
 def scene(name: str) -> Path:
     """Folder of the scene of an object, built if it is not there yet."""
     if FROZEN in os.environ:
-        return next(Path(os.environ[FROZEN]).glob(f"{name}-*"))
+        made = Path(os.environ[FROZEN]).glob(f"{name}-*")
+        return max(made, key=lambda folder: folder.stat().st_mtime)
     folder = KEPT / f"{name}-{key(name)}"
     if not folder.is_dir():
         KEPT.mkdir(parents=True, exist_ok=True)
@@ -387,8 +388,11 @@ def sequences(name: str) -> list[Sequence]:
 def main() -> None:
     """Build the scenes of the objects named on the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.track_scenes")
-    parser.add_argument("name", nargs="*", default=list(RECIPES), choices=[*RECIPES, []])
-    for name in parser.parse_args().name:
+    parser.add_argument("name", nargs="*", help=f"of {', '.join(RECIPES)}; all if none is given")
+    names = parser.parse_args().name or list(RECIPES)
+    if unknown := sorted(set(names) - set(RECIPES)):
+        parser.error(f"unknown: {', '.join(unknown)}; expected some of {', '.join(RECIPES)}")
+    for name in names:
         print(f"{name}: {scene(name)}", flush=True)
 
 

@@ -28,6 +28,8 @@ except MachineError as error:  # raised again when something is to be rendered
 import mujoco  # noqa: E402
 
 NEAR, FAR = 0.02, 12.0
+SHADOW_MAP = 2048
+"""px; a scene's own, coarser map draws shadows with teeth of a centimetre."""
 Image = NDArray[np.uint8]
 
 
@@ -45,6 +47,8 @@ class Renderer:
         self.width, self.height = width, height
         model.vis.global_.offwidth, model.vis.global_.offheight = width, height
         model.vis.quality.offsamples = 0  # supersampling does it, the same on every driver
+        if shadows:
+            model.vis.quality.shadowsize = SHADOW_MAP
         self._context = make_context(width, height)
         self._gpu = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_100)
         mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, self._gpu)
