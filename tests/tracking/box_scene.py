@@ -147,7 +147,7 @@ class BoxScene:
             np.concatenate(colours).astype(np.uint8),
         )
 
-    def gaussians(self, spacing: float = 0.0012) -> Gaussians:
+    def gaussians(self, spacing: float = 0.0008) -> Gaussians:
         """The box's looks: flat Gaussians on a grid of every face, of the label's colours."""
         means, colours, scales = [], [], []
         for corners, texture in self.faces:
@@ -162,7 +162,7 @@ class BoxScene:
             small = cv2.resize(texture, (counts[0], counts[1]), interpolation=cv2.INTER_AREA)
             colours.append(small.transpose(1, 0, 2).reshape(-1, 3) / 255.0)
             flat = np.abs(corners[0] - corners[2]) < 1e-9
-            scales.append(np.tile(np.where(flat, 1e-4, 0.55 * spacing), (len(a), 1)))
+            scales.append(np.tile(np.where(flat, 1e-4, 0.4 * spacing), (len(a), 1)))
         n = sum(len(m) for m in means)
         return Gaussians(
             np.concatenate(means).astype(np.float32),

@@ -19,6 +19,7 @@ from twinloop.tracking.solver import (
     Solution,
     Term,
     project,
+    rotation_log,
     solve_pose,
 )
 
@@ -179,6 +180,17 @@ class Fitter:
         if not present(terms):
             return None
         return solve_pose(pose, self.knowledge + present(terms), len(scales) + 2).pose
+
+    def plausible(self, before: Array, after: Array, duration: float) -> bool:
+        """Whether an object can have gone from one pose to the other in `duration` s."""
+        s, hull = self.settings, self.model.shape.hull
+        middle = 0.5 * (hull.min(0) + hull.max(0))
+        way = (after[:3, :3] - before[:3, :3]) @ middle + after[:3, 3] - before[:3, 3]
+        turn = np.linalg.norm(rotation_log(after[:3, :3] @ before[:3, :3].T))
+        return bool(
+            np.linalg.norm(way) < s.fastest * duration + 0.1 * self.model.shape.diameter
+            and turn < s.fastest_turn * duration + 0.3
+        )
 
     def trusted(self, attempt: Attempt) -> bool:
         """Whether a pose is measured at all."""

@@ -21,7 +21,7 @@ from twinloop.tracking.fitter import Attempt, Fitter
 from twinloop.tracking.frame import CameraFrame, Frame
 from twinloop.tracking.images import shrink_image
 from twinloop.tracking.model import ObjectModel, texture_cells
-from twinloop.tracking.modes import Modes, choose_modes
+from twinloop.tracking.modes import LEAST_TEXTURE, Modes, choose_modes
 from twinloop.tracking.priors import RestPrior
 from twinloop.tracking.recovery import differs
 from twinloop.tracking.settings import Settings
@@ -33,6 +33,8 @@ from twinloop.tracking.table_search import search_looks, search_outline
 Array = NDArray[np.float64]
 Image = NDArray[np.uint8]
 
+LEAST_SCORE = 0.3
+"""A candidate that explains the image by less than this is no object."""
 TILT, LIFT = 0.2, 0.15
 """A guess this near to a rest (rad; part of the diameter) is taken to rest."""
 
@@ -167,7 +169,7 @@ def find_start(
     judge = Judge(model, frame, settings, table)
     camera = frame.cameras[0]
     half, image = shrink(camera.camera, camera.grey, 2)
-    textured = model.texture > 0 and bool(model.references)
+    textured = model.texture >= LEAST_TEXTURE and bool(model.references)
     candidates: list[Candidate] = []
 
     def consider(method: str, pose: Array, texture: bool) -> None:
@@ -212,10 +214,12 @@ def find_start(
         for score, pose in search_looks(model, camera.camera, camera.grey)[:4]:
             if score > 0.4:
                 consider("search", pose, True)
-    if search and table and not good():
+    # What has looks is told by them: an outline alone would find it in any patch of its colours.
+    if search and table and not good() and not (textured and mask is None):
         colours = judge.expected(camera)
         for _, pose in search_outline(model, camera, colours, mask)[:8]:
             consider("outline", pose, False)
+    candidates = [c for c in candidates if c.score > LEAST_SCORE]
     if not candidates:
         return None
     return settle(judge, candidates)
@@ -224,7 +228,7 @@ def find_start(
 def settle(judge: Judge, candidates: list[Candidate]) -> Start:
     """The best candidate, and whether another pose would do as well."""
     best = max(candidates, key=lambda c: c.score)
-    by_looks = best.method != "outline" and judge.model.texture > 0
+    by_looks = best.method != "outline" and judge.model.texture >= LEAST_TEXTURE
     sure = best.score > (0.5 if by_looks else 0.45)
     sure = sure and best.attempt.used >= 2 * judge.settings.minimum_inliers
     diameter = judge.model.shape.diameter
@@ -270,5 +274,8 @@ def first_modes(model: ObjectModel, frame: Frame, pose: Array, *, plane: bool) -
         colours = colours_at(model, camera, pose)
         if colours is not None:
             overlap = min(overlap, colours.overlap)
+    if model.look is not None:
+        # Shadows and what is mirrored look like texture, but do not move with the object.
+        cells = min(cells, model.texture)
     depth = any(c.depth is not None for c in frame.cameras)
     return choose_modes(cells, overlap, depth=depth, plane=plane)

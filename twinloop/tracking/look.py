@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 
@@ -29,6 +30,12 @@ SCALE = 1.25
 """... and for sizes that differ by up to this factor."""
 MARGIN = 8
 """Pixels around the object in a rendered view."""
+FINE = 0.7
+"""Splats smaller than this in the picture, px, are mostly the renderer's own filter, and those in
+front then hide the ones behind: what they show moves away from the camera by up to a pixel. So such
+views are rendered larger and averaged down."""
+LARGEST = 3
+"""... up to this many times as large."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +54,11 @@ class Look:
     gaussians: Gaussians
     shape: Shape
     views: list[Rendered] = field(default_factory=list)
+    splat: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Measure the splats: the median of their middle axis, m."""
+        self.splat = float(np.median(np.sort(self.gaussians.scales, axis=1)[:, 1]))
 
     def render(self, camera: WorldCamera, pose: Array) -> Rendered | None:
         """The object as `camera` would see it under T_world_object `pose`; None out of view."""
@@ -56,12 +68,18 @@ class Look:
         x0, y0, x1, y1 = window
         intrinsics = camera.intrinsics - np.array([0.0, 0.0, x0, y0])
         T = camera.T_camera_world @ pose
-        view = render(
-            self.gaussians, Camera(intrinsics, x1 - x0, y1 - y0, se3.inverse(T)), layers=()
-        )
-        rgb = view.picture()
+        splat = self.splat * float(intrinsics[0]) / max(float(T[2, 3]), 1e-3)
+        k = int(np.clip(np.ceil(FINE / max(splat, 1e-6)), 1, LARGEST))
+        half = np.array([0.0, 0.0, 1.0, 1.0]) * 0.5 * (k - 1)
+        size = (x1 - x0, y1 - y0)
+        large = Camera(intrinsics * k + half, size[0] * k, size[1] * k, se3.inverse(T))
+        view = render(self.gaussians, large, layers=())
+        rgb, alpha = view.picture(), view.alpha
+        if k > 1:
+            rgb = np.asarray(cv2.resize(rgb, size, interpolation=cv2.INTER_AREA), np.uint8)
+            alpha = np.asarray(cv2.resize(alpha, size, interpolation=cv2.INTER_AREA), np.float32)
         reference = self.shape.reference(to_grey(rgb), intrinsics, T)
-        return Rendered(reference, rgb, view.alpha > 0.9)
+        return Rendered(reference, rgb, alpha > 0.9)
 
     def near(self, camera: WorldCamera, pose: Array) -> Reference | None:
         """A rendered view close to how `camera` sees the object, made when there is none."""

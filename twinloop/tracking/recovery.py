@@ -21,6 +21,8 @@ Array = NDArray[np.float64]
 YAWS = (0.0, 0.25, -0.25, 0.5, -0.5, 0.9, -0.9, 1.4, -1.4)
 """Turns about the table's normal that an unseen push may have made, rad."""
 SHIFTS = ((0.0, 0.0), (0.015, 0.0), (-0.015, 0.0), (0.0, 0.015), (0.0, -0.015))
+SURE = 15
+"""Features that must agree on a pose far away from where the object was."""
 MARGIN = 0.05
 """Quality by which the best pose must beat another one to be the only one."""
 
@@ -39,15 +41,21 @@ def nearby(pose: Array, middle: Array, up: Array) -> list[Array]:
     return out
 
 
-def recover(fitter: Fitter, state: State, frame: Frame, best: Attempt | None) -> Attempt | None:
-    """The best of `best` and what other starts give; `state` becomes doubtful if two tie."""
+def recover(
+    fitter: Fitter, state: State, frame: Frame, best: Attempt | None, unseen: float
+) -> Attempt | None:
+    """The best of `best` and what other starts give; `state` becomes doubtful if two tie.
+
+    `unseen` s is how long the object may have moved; a pose farther than it can have come counts
+    only when its texture found it.
+    """
     model, modes = fitter.model, fitter.modes
     found: list[Attempt] = [] if best is None else [best]
     camera = frame.cameras[0].camera
 
-    def consider(pose: Array | None, round_trip: float = 1.0) -> None:
+    def consider(pose: Array | None, round_trip: float = 1.0, far: bool = False) -> None:
         attempt = None if pose is None else fitter.attempt(frame, pose, round_trip=round_trip)
-        if attempt is not None:
+        if attempt is not None and (far or fitter.plausible(state.pose, attempt.pose, unseen)):
             found.append(attempt)
 
     if modes.texture:
@@ -56,7 +64,7 @@ def recover(fitter: Fitter, state: State, frame: Frame, best: Attempt | None) ->
             model.features, frame.cameras[0].grey, camera, window, model.shape.diameter
         )
         if place is not None:
-            consider(place.pose, 2.0)
+            consider(place.pose, 2.0, far=place.inliers >= SURE)
     if modes.region or modes.depth:
         up = np.array([0.0, 0.0, 1.0]) if modes.plane else -camera.T_camera_world[2, :3]
         hull = model.shape.hull

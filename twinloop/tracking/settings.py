@@ -17,7 +17,7 @@ class Settings:
     features, sigma_live, sigma_scan, correlated: points of texture; contact_*, rest_*: the table;
     floor_*: errors that no averaging removes (range: as a part of the distance); prior_speed,
     prior_turn: m/s and rad/s by which a motion may differ from the last one; unseen_*: the same of
-    an object that nothing sees; least_*: below them a pose is not believed, good_quality and
+    an object that nothing sees; fastest, fastest_turn: m/s, rad/s that no pushed object exceeds; least_*: below them a pose is not believed, good_quality and
     largest_sigma what `ok` asks for; learning: share of a frame's colours taken over.
     """
 
@@ -35,6 +35,8 @@ class Settings:
     time_sigma: float = 0.001
     prior_speed: float = 0.6
     prior_turn: float = 12.0
+    fastest: float = 1.5
+    fastest_turn: float = 20.0
     unseen_speed: float = 0.08
     unseen_turn: float = 1.5
     minimum_inliers: int = 8

@@ -32,6 +32,8 @@ MARGIN = 40
 """Pixels around the object that coarse lines reach over."""
 CORE = 5
 """Pixels from the outline at which an image belongs to the object whatever the pose's error."""
+WEAKER = 3.0
+"""A point against a live view counts as so many times noisier where the twin has a picture."""
 BLOB = 0.004
 """Share of the object below which pixels of foreign colour are noise or a shadow's edge."""
 
@@ -150,10 +152,13 @@ def texture(
 ) -> Measurement:
     """Flow from the object as live keyframes and the twin's pictures show it to the live image."""
     camera = sight.frame.camera
-    sources: list[tuple[list[Reference], float]] = [(eye.keyframes, sigma_live)]
-    if model.look is not None:
-        near = model.look.near(camera, pose)
-        sources.append(([] if near is None else [near], sigma_model))
+    near = None if model.look is None else model.look.near(camera, pose)
+    # A live view passes on the error of the pose that it was taken at; where the twin's own picture
+    # is there to say where things are, it only helps.
+    weak = 1.0 if near is None else WEAKER
+    sources: list[tuple[list[Reference], float]] = [(eye.keyframes, weak * sigma_live)]
+    if near is not None:
+        sources.append(([near], sigma_model))
     parts = [
         measure_view(
             sight.frame.grey,

@@ -99,12 +99,18 @@ class Tracker:
         predicted = perturb(state.pose, state.velocity * min(max(dt, 0.0), 0.1))
         best = self._follow(frame, predicted, dt)
         state.checked += 1
-        trusted = best is not None and self.fitter.trusted(best)
+        unseen = max(dt, 1 / 240) * (1 + state.lost)
+        trusted = (
+            best is not None
+            and self.fitter.trusted(best)
+            and self.fitter.plausible(state.pose, best.pose, unseen)
+        )
         again = state.doubtful and state.checked >= settings.check_every
         if (not trusted and state.lost % settings.recover_every == 0) or again:
-            best = recover(self.fitter, state, frame, best)
+            best = recover(self.fitter, state, frame, best if trusted else None, unseen)
             state.checked = 0
-        if best is None or not self.fitter.trusted(best):
+            trusted = best is not None and self.fitter.trusted(best)
+        if best is None or not trusted:
             return self._hold(frame, 0.0 if best is None else best.visible)
         solution = best.solution
         fresh = state.lost > 0 or dt > 0.1 or dt <= 0
