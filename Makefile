@@ -4,6 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export DVC_NO_ANALYTICS := 1
+# Containers often set this. Each stage and each DVC command is a new Python: without bytecode it would
+# compile torch, DVC and Prefect again, 2 to 10 s a start.
+unexport PYTHONDONTWRITEBYTECODE
 OBJECT ?= spam
 
 .PHONY: twin test lint bench docs lock clean
