@@ -1,7 +1,8 @@
-"""A real Prefect server and worker on 127.0.0.1, for one test session."""
+"""A real Prefect server and worker on 127.0.0.1, for one file of tests."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -14,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pipelines.process import environment
 
@@ -49,6 +51,11 @@ class PrefectServer:
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
+
+    def read(self, path: str) -> Any:
+        """What the server answers at ``path``: a Prefect command takes seconds to start."""
+        with urllib.request.urlopen(f"{self.url}/{path}", timeout=60) as answer:
+            return json.load(answer)
 
 
 @contextmanager

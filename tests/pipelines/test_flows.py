@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 import sys
@@ -20,9 +19,9 @@ from tests.pipelines.prefect_server import PrefectServer, running, serve
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrefectServer]:
-    """One server for all tests of the session: it takes 15 s to start."""
+    """One server for this file's tests: it takes 15 s to start, and a tenth of a core idle."""
     with serve(tmp_path_factory.mktemp("prefect")) as server:
         yield server
 
@@ -53,8 +52,7 @@ def test_the_cron_deployment_takes_a_capture_and_commits_to_its_branch(
     }
     server.prefect("work-pool", "create", "twinloop", "--type", "process", cwd=root)
     server.prefect("deploy", "--prefect-file", "pipelines/prefect.yaml", "--all", cwd=root, **extra)
-    shown = server.prefect("deployment", "inspect", "nightly/nightly", "-o", "json", cwd=root)
-    deployment = json.loads(shown)
+    deployment = server.read("deployments/name/nightly/nightly")
     assert deployment["schedules"][0]["schedule"]["cron"] == "0 2 * * *"
     assert deployment["concurrency_options"]["collision_strategy"] == "ENQUEUE"
     write_capture(root / "inbox/fox", "fox ")
@@ -73,8 +71,7 @@ def test_the_cron_deployment_takes_a_capture_and_commits_to_its_branch(
     assert "datasets/fox/metrics/c.json" in files
     assert any((root / ".dvc-remote/files").rglob("*.dir"))
     assert any((root / ".dvc-remote/runs").rglob("*"))
-    listed = server.prefect("artifact", "ls", cwd=root)
-    assert "twinloop" in listed
+    assert server.read("artifacts/twinloop/latest")["type"] == "table"
 
 
 FLOW = """
