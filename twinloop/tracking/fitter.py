@@ -192,12 +192,13 @@ class Fitter:
             and turn < s.fastest_turn * duration + 0.3
         )
 
-    def trusted(self, attempt: Attempt) -> bool:
-        """Whether a pose is measured at all."""
+    def trusted(self, attempt: Attempt, again: bool = False) -> bool:
+        """Whether a pose is measured at all; `again`: after the object was out of sight."""
+        s = self.settings
         return (
-            attempt.used >= self.settings.minimum_inliers
-            and attempt.quality > self.settings.least_quality
-            and attempt.visible > self.settings.least_visible
+            attempt.used >= s.minimum_inliers
+            and attempt.quality > (s.good_quality if again else s.least_quality)
+            and attempt.visible > (2 * s.least_visible if again else s.least_visible)
         )
 
     def sure(self, attempt: Attempt, covariance: Array) -> bool:

@@ -48,7 +48,7 @@ class Settings:
     keyframe_angle: float = 0.2
     maximum_keyframes: int = 12
     recover_every: int = 3
-    check_every: int = 10
+    check_every: int = 3
 
     def prior(self, velocity: Array, dt: float, lost: int) -> Array:
         """Covariance (6, 6) of the prediction `dt` s ahead; wider the longer nothing was seen."""

@@ -102,14 +102,15 @@ class Tracker:
         unseen = max(dt, 1 / 240) * (1 + state.lost)
         trusted = (
             best is not None
-            and self.fitter.trusted(best)
+            and self.fitter.trusted(best, again=state.lost > 0)
             and self.fitter.plausible(state.pose, best.pose, unseen)
         )
         again = state.doubtful and state.checked >= settings.check_every
         if (not trusted and state.lost % settings.recover_every == 0) or again:
             best = recover(self.fitter, state, frame, best if trusted else None, unseen)
             state.checked = 0
-            trusted = best is not None and self.fitter.trusted(best)
+            # What was out of sight has to be seen well before it is believed again.
+            trusted = best is not None and self.fitter.trusted(best, again=state.lost > 0)
         if best is None or not trusted:
             return self._hold(frame, 0.0 if best is None else best.visible)
         solution = best.solution
