@@ -36,6 +36,8 @@ from twinloop.tracking.smooth_input import (
 
 Array = NDArray[np.float64]
 Status = NDArray[np.int8]
+_BANNED = 1e-6
+"""Weight of a frame that all others contradict."""
 
 
 @dataclass(frozen=True)
@@ -139,8 +141,9 @@ class _Run:
         self.gap = (self.step > s.gap * typical) | ~seen[1:] | ~seen[:-1]
         self.unit = unit_noise(self.step)
         self.weight = np.ones(n)
+        self.banned = np.zeros(n, bool)
         if np.isfinite(s.measurement_dof):
-            self.weight[_lonely(time, pose, noise, seen)] = 1e-6
+            self.weight[_lonely(time, pose, noise, seen)] = _BANNED
         self.base = np.array([s.noise, s.turn_noise]) ** 2
         wide = np.array([s.gap_noise, s.gap_turn_noise]) ** 2
         self.wide = np.maximum(wide, self.base)
@@ -158,19 +161,27 @@ class _Run:
 
     def solve(self) -> tuple[Smoothed, NDArray[np.bool_]]:
         """The last smoothed errors, and which seen nodes contradict all others; sets `motion`."""
-        smoothed = self.once()
-        for _ in range(self.settings.steps):  # a fixed number: the same for a clip seen otherwise
-            self.motion = self.motion.moved(smoothed.state)
-            self.rescale(smoothed)
-            smoothed = self.once()
-        self.motion = self.motion.moved(smoothed.state)
-        odd = self._contradicting(smoothed)
+        odd = self._contradicting(self._iterate(self.settings.steps))
+        if odd.any():  # whoever believed such a frame has to forget it
+            self.banned |= odd
+            self.weight[odd] = _BANNED
+            odd = self._contradicting(self._iterate(self.settings.steps // 2 + 1))
         # When a step's scale was found, its neighbours' may have been meant: the covariance has to
         # hold for both. The motion keeps the sharp ones, so that an impact stays in its frame.
         if np.isfinite(self.settings.motion_dof):
             self.density = np.where(self.gap[:, None], self.wide, _widest(self.density))
         self.slow = _widest(self.slow)
         return self.once(), odd
+
+    def _iterate(self, steps: int) -> Smoothed:
+        """A fixed number of steps, the same for a clip seen otherwise; sets `motion`."""
+        for _ in range(steps):
+            smoothed = self.once()
+            self.motion = self.motion.moved(smoothed.state)
+            self.rescale(smoothed)
+        smoothed = self.once()
+        self.motion = self.motion.moved(smoothed.state)
+        return smoothed
 
     def _contradicting(self, smoothed: Smoothed) -> NDArray[np.bool_]:
         """Which nodes (n,) were seen where all others together say that they are not."""
@@ -234,9 +245,10 @@ class _Run:
             square = np.einsum("nij,nji->n", np.linalg.inv(self.noise + self._unobserved()), second)
             nu = s.measurement_dof
             self.weight = np.where(self.seen, (nu + 6.0) / (nu + square), 1.0)
+            self.weight[self.banned] = _BANNED
 
 
-def _squares(value: Array, covariance: Array) -> Array:
+def _squares(value: Array, covariance: NDArray[np.floating]) -> Array:
     """Squared lengths (...,) of values (..., 6) in units of their covariances (..., 6, 6)."""
     solved = np.linalg.solve(covariance, value[..., None])[..., 0]
     return np.asarray((value * solved).sum(axis=-1))

@@ -14,7 +14,7 @@ _ARM = 0.1
 """m: a radian moves a point this far from the origin; compares directions of shift and turn."""
 _UNOBSERVED = 0.25
 """rad^2 (and per arm^2): a direction with a larger variance is one that nobody observes."""
-_NOTHING = 100.0
+_NOTHING = 30.0
 """rad^2 (and per arm^2): a variance that says nothing at all; larger ones count as this."""
 _WHITE = 0.04
 """At least this share of a frame's covariance is its own error, whatever `common` says."""
