@@ -68,48 +68,31 @@ def test_scale_is_held_against_the_silhouette() -> None:
         check_scale(np.asarray(BOX.vertices), CAMERA, "box.obj", silhouette=seen & False)
 
 
-def test_stable_rests_of_a_box_and_a_cone() -> None:
-    """A box has six, each as high as its half size and as steady as its edges; a cone its base."""
-    rests = stable_rests(np.asarray(BOX.vertices), np.asarray(BOX.faces))
-    assert len(rests.up) == 6
-    half = np.array([0.05, 0.0275, 0.0425])
-    for up, height, margin in zip(rests.up, rests.height, rests.margin, strict=True):
-        axis = int(np.argmax(np.abs(up)))
-        assert abs(up[axis]) == pytest.approx(1.0)
-        assert height == pytest.approx(half[axis])
-        assert margin == pytest.approx(np.arctan2(np.delete(half, axis).min(), half[axis]))
-    cone = stable_rests(np.asarray(CONE.vertices), np.asarray(CONE.faces))
-    np.testing.assert_allclose(cone.up[0], [0, 0, 1], atol=1e-9)
-    # A quarter of the height: the solid's centre of mass.
-    assert cone.margin[0] == pytest.approx(np.arctan2(0.03, 0.03), abs=0.01)
-    assert tilt(cone, np.array([0.0, 0.0, -1.0])) > 60
-
-
 def test_rests_do_not_mind_noise() -> None:
     """A reconstruction's 0.2 mm of noise leaves a fine box its six rests within a degree."""
     fine = BOX.subdivide().subdivide().subdivide()
     noise = np.random.default_rng(0).normal(0, 2e-4, fine.vertices.shape)
-    rests = stable_rests(fine.vertices + noise, np.asarray(fine.faces))
+    rests = stable_rests(fine.vertices + noise)
     for axis in np.concatenate([np.eye(3), -np.eye(3)]):
         assert tilt(rests, axis) < 2.0
 
 
 def test_an_axis_that_is_not_up_is_refused() -> None:
     """A cone whose y is up would fall over as it is, and stand when turned: both are told."""
-    V, F = np.asarray(CONE.vertices), np.asarray(CONE.faces)
-    check_rest(V, F, "cone.obj")
+    V = np.asarray(CONE.vertices)
+    check_rest(V, "cone.obj")
     y_up = V @ TURNS["(x, -z, y)"]
     with pytest.raises(
         InputError, match=r"cone.obj: with its z axis up .* is \d\d deg .* to \(x, -z, y\) it is 0"
     ):
-        check_rest(y_up, F, "cone.obj")
-    check_rest(y_up @ TURNS["(x, -z, y)"].T, F, "cone.obj")
+        check_rest(y_up, "cone.obj")
+    check_rest(y_up @ TURNS["(x, -z, y)"].T, "cone.obj")
     pose = se3.exp(np.array([0.1, 0, 0, np.pi / 2, 0, 0]))  # the pose of a mesh that stands up
-    check_rest(y_up, F, "cone.obj", pose)
+    check_rest(y_up, "cone.obj", pose)
     with pytest.raises(InputError, match="in the given pose"):
-        check_rest(V, F, "cone.obj", pose)
+        check_rest(V, "cone.obj", pose)
     # A box with another face down contradicts nothing.
-    check_rest(np.asarray(BOX.vertices) @ TURNS["(x, -z, y)"], np.asarray(BOX.faces), "box.obj")
+    check_rest(np.asarray(BOX.vertices) @ TURNS["(x, -z, y)"], "box.obj")
 
 
 def test_silhouette_tells_the_axes() -> None:
@@ -190,10 +173,10 @@ def filmed(eyes: list[Array], width: int, focal: float, k1: float) -> list[Array
 
 def test_focal_length_from_one_direction() -> None:
     """A tripod's clip: within 2 % and within what is said of it; from straight above it is not."""
-    pictures = filmed([np.array([0.05, -0.45, 0.3])], 480, 500.0, -0.08)
+    pictures = filmed([np.array([0.05, -0.45, 0.3])], 400, 420.0, -0.08)
     lens = lens_of_clip(pictures * 2, BOARD, "clip")
-    error = abs(lens.camera.intrinsics[0] - 500.0)
-    assert error < 0.02 * 500
+    error = abs(lens.camera.intrinsics[0] - 420.0)
+    assert error < 0.02 * 420
     assert error < 3 * lens.focal_std
     assert lens.views == 1
     with pytest.raises(InputError, match=r"focal length at \d+ \+- \d+ px"):
@@ -206,10 +189,10 @@ def test_lens_from_several_directions() -> None:
         np.array([0.5 * np.sin(a) * np.cos(e), -0.5 * np.cos(a) * np.cos(e), 0.5 * np.sin(e)])
         for a, e in ((-0.9, 0.5), (-0.3, 1.2), (0.3, 0.6), (0.9, 0.9))
     ]
-    lens = lens_of_clip(filmed(eyes, 400, 420.0, -0.08), BOARD, "clip")
-    np.testing.assert_allclose(lens.camera.intrinsics[:2], 420.0, rtol=0.01)
+    lens = lens_of_clip(filmed(eyes, 320, 340.0, -0.08), BOARD, "clip")
+    np.testing.assert_allclose(lens.camera.intrinsics[:2], 340.0, rtol=0.01)
     assert lens.views == 4
-    assert lens.camera.intrinsics[2] == pytest.approx(199.5 + 4.0, abs=2.0)
+    assert lens.camera.intrinsics[2] == pytest.approx(159.5 + 3.2, abs=2.0)
 
 
 def test_without_a_board_the_lens_has_to_be_given() -> None:

@@ -28,14 +28,18 @@ WIDTH = 160
 """Width that pictures are reduced to, px."""
 STEP = 1 / 240
 """Distance of the offsets that are tried, s."""
+SLIGHT = 1e-4
+"""Motion of a joint (m or rad) that the reduced picture does not show: encoders have noise."""
 LEAST_PAIRS = 8
 """Fewest frames with robot motion from which an offset is told."""
 MOST_PAIRS = 600
 """Most frames that are compared: those of a long clip in which most changes."""
-LEAST_SCORE = 0.15
-"""Least likeness (cosine) of seen and expected change at the best offset."""
-CLEARANCE = 0.9
-"""Another peak may be this high, by the best; higher, and the offset is ambiguous."""
+LEAST_SCORE = 0.3
+"""Least likeness (cosine) of seen and expected change at the best offset: 0.66 to 0.83 on pushes of
+the lab, at most 0.39 with another push's log."""
+CLEARANCE = 0.7
+"""Another peak may be this high, by the best; higher, and the offset is ambiguous. 0.45 at most on
+pushes of the lab, 0.72 and more with another push's log."""
 PARTS = 8
 """Parts of the clip that are left out in turn, for the uncertainty."""
 
@@ -76,7 +80,8 @@ def coarse_offset(
 
     Returns:
         The offset, or None where there is no evident peak: too few frames in which the robot moves
-        in view, nothing alike, or two offsets that explain the pictures alike.
+        in view, nothing alike, two offsets that explain the pictures alike, or parts of the clip that
+        contradict each other by more than a frame.
     """
     small = _reduced(camera)
     times, change = _seen_change(frames, small)
@@ -122,6 +127,8 @@ def coarse_offset(
     ]
     spread = np.sqrt((PARTS - 1) * np.var(without))  # the jackknife's variance
     std = float(max(spread, 0.1 * period))
+    if std > period:
+        return None  # parts of the clip contradict each other: this is another push's log
     return CoarseOffset(_peak(score[near], lags[near]), std, float(score[best]), rival)
 
 
@@ -193,7 +200,7 @@ def _expected_change(
     last: Array | None = None
     for k in range(len(grid) + span):
         q = joints.at(float(first + k * STEP))
-        if last is None or np.abs(q - last).max() > 1e-5:
+        if last is None or np.abs(q - last).max() > SLIGHT:
             drawn = robot.mask(small, q, margin=0.0).astype(np.float32)
             last = q
         masks.append(drawn)

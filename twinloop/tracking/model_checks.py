@@ -6,7 +6,7 @@ distance and the silhouette, the up axis against gravity and the silhouette.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import cv2
 import numpy as np
@@ -15,6 +15,7 @@ from scipy.spatial import ConvexHull, QhullError
 
 from twinloop.errors import InputError
 from twinloop.geometry import se3
+from twinloop.tracking.resting import Rest, resting_faces
 from twinloop.tracking.solver import WorldCamera, project
 
 Array = NDArray[np.float64]
@@ -149,31 +150,14 @@ def check_scale(
     )
 
 
-@dataclass(frozen=True)
-class Rests:
-    """Poses in which a solid stays where it is put.
-
-    up: (k, 3) direction of the object frame that points up in each, steadiest first; height:
-    (k,) m, of the object's origin above the table; margin: (k,) rad, by how much it may be tilted
-    about the nearest edge before it falls.
-    """
-
-    up: Array
-    height: Array
-    margin: Array
+def tilt(rests: Sequence[Rest], up: Array) -> float:
+    """Angle (deg) of `up` (3,), the object's direction that points up, to the nearest rest."""
+    nearest = max(float(rest.up @ up) for rest in rests)
+    return float(np.degrees(np.arccos(np.clip(nearest, -1.0, 1.0))))
 
 
-def stable_rests(vertices: Array, faces: Faces, least_margin: float = 0.02) -> Rests:
-    """Find the faces of the convex hull on which a solid of even density stays.
-
-    It stays where its centre of mass is above the inside of the face.  Faces that differ by a few
-    degrees (a rounded edge, noise of a reconstruction) count as one: what carries the object are
-    all points within 0.5 % of its size of the plane.
-
-    Args:
-        vertices: (v, 3) m.
-        faces: (f, 3); for the centre of mass, where they enclose a volume, else the hull's.
-        least_margin: rad.
+def stable_rests(vertices: Array) -> tuple[Rest, ...]:
+    """All ways in which the convex hull of vertices (v, 3) m rests.
 
     Raises:
         InputError: The vertices enclose no volume.
@@ -184,45 +168,14 @@ def stable_rests(vertices: Array, faces: Faces, least_margin: float = 0.02) -> R
         raise InputError(
             f"mesh of {len(vertices)} vertices: encloses no volume; expected a solid."
         ) from error
-    points = vertices[hull.vertices]
-    centre = _centre(vertices, faces, hull)
-    size = across(points)
-    a, b, c = (vertices[hull.simplices[:, k]] for k in range(3))
-    area = 0.5 * np.linalg.norm(np.cross(b - a, c - a), axis=1)
-    found: list[tuple[float, Array, float]] = []
-    normals = hull.equations[:, :3]
-    # The largest faces first; a face within 6 deg of one that is known is the same.
-    for i in np.argsort(-area, kind="stable"):
-        normal, offset = normals[i], hull.equations[i, 3]
-        if any(float(-normal @ up) > np.cos(np.radians(6.0)) for _, up, _ in found):
-            continue
-        below = points[points @ normal + offset > -0.005 * size]
-        margin = _margin(below, centre, normal, float(-(centre @ normal) - offset))
-        if margin > least_margin:
-            found.append((margin, -normal, float(-offset)))
-    found.sort(key=lambda f: -f[0])
-    return Rests(
-        np.array([f[1] for f in found]).reshape(-1, 3),
-        np.array([f[2] for f in found]),
-        np.array([f[0] for f in found]),
-    )
+    return resting_faces(vertices[hull.vertices], largest=len(hull.simplices))
 
 
-def tilt(rests: Rests, up: Array) -> float:
-    """Angle (deg) of `up` (3,), the object's direction that points up, to the nearest rest."""
-    if not len(rests.up):
-        return 180.0
-    return float(np.degrees(np.arccos(np.clip((rests.up @ up).max(), -1.0, 1.0))))
-
-
-def check_rest(
-    vertices: Array, faces: Faces, where: str, T_world_object: Array | None = None
-) -> None:
+def check_rest(vertices: Array, where: str, T_world_object: Array | None = None) -> None:
     """Refuse a mesh that would fall over as it is said to rest, and would not with another axis up.
 
     Args:
         vertices: (v, 3) m.
-        faces: (f, 3).
         where: The file or object, for messages.
         T_world_object: (4, 4) a pose in which the object rests on the table; None: it rests with
             the mesh's z up.
@@ -231,7 +184,7 @@ def check_rest(
         InputError: Names the tilt from the nearest stable pose as it is and turned, and how
             vertices have to be turned.
     """
-    rests = stable_rests(vertices, faces)
+    rests = stable_rests(vertices)
     up = np.array([0.0, 0.0, 1.0]) if T_world_object is None else T_world_object[2, :3]
     now = tilt(rests, up)
     if now <= FALLS:
@@ -321,45 +274,3 @@ def _extent(mask: Mask) -> float:
     # A mask has specks: what a hundredth of its pixels says on either side does not count.
     sides = [np.diff(np.quantile(c, [0.01, 0.99]))[0] + 1 for c in (rows, columns)]
     return float(np.hypot(*sides))
-
-
-def _centre(vertices: Array, faces: Faces, hull: ConvexHull) -> Array:
-    """Centre of the enclosed volume (3,) m; the hull's where the mesh is open or inside out."""
-    for corners in (vertices[faces], None):
-        if corners is None:
-            middle = vertices[hull.vertices].mean(axis=0)
-            corners = vertices[hull.simplices] - middle
-            # Qhull's triangles are not turned alike: those that look inward are exchanged.
-            inward = (
-                np.einsum("fi,fi->f", np.cross(corners[:, 0], corners[:, 1]), corners[:, 2]) < 0
-            )
-            corners[inward] = corners[inward][:, ::-1]
-        else:
-            middle = vertices.mean(axis=0)
-            corners = corners - middle
-        volume = np.einsum("fi,fi->f", np.cross(corners[:, 0], corners[:, 1]), corners[:, 2]) / 6
-        total = float(volume.sum())
-        # An open mesh encloses anything; a solid fills some part of its hull.
-        if 0.02 * hull.volume < total < 1.02 * hull.volume or corners.shape[0] == 0:
-            weighted = np.einsum("f,fi->i", volume, corners.sum(axis=1)) / 4
-            inside = middle + weighted / total
-            if (hull.equations[:, :3] @ inside + hull.equations[:, 3] < 0).all():
-                return np.asarray(inside)
-    return np.asarray(vertices[hull.vertices].mean(axis=0))
-
-
-def _margin(below: Array, centre: Array, normal: Array, height: float) -> float:
-    """Angle (rad) to the nearest edge of the supporting points over which the solid would fall.
-
-    Negative where the centre of mass, `height` m above the plane, is not above their hull.
-    """
-    first = np.cross(normal, np.eye(3)[int(np.argmin(np.abs(normal)))])
-    first /= np.linalg.norm(first)
-    plane = np.stack([first, np.cross(normal, first)])
-    flat = (below - centre) @ plane.T
-    try:
-        edges = ConvexHull(flat).equations
-    except (QhullError, ValueError):
-        return -1.0
-    inside = -float(edges[:, 2].max())  # distance of the origin to the nearest edge
-    return float(np.arctan2(inside, max(height, 1e-9)))

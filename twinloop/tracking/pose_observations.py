@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from twinloop.errors import InputError
 from twinloop.tracking.pose_noise import FLOOR, jumps, pose_noise, quantum, repeats
-from twinloop.tracking.pose_track import LOST, OK, UNCERTAIN
+from twinloop.tracking.pose_track import LOST, OK, UNCERTAIN, PoseTrack
+from twinloop.tracking.smooth import SmoothSettings, smooth
 from twinloop.tracking.solver import rotation_exp, rotation_log
 
 Array = NDArray[np.float64]
@@ -220,6 +221,27 @@ def resample(seen: PoseObservations, time: Array, longest: float = 0.05) -> Pose
         valid=status != LOST,
         status=status,
     )
+
+
+def as_track(
+    seen: PoseObservations, settings: SmoothSettings | None = None, common: Array | None = None
+) -> PoseTrack:
+    """The smoothed track of observations, with velocities.
+
+    Args:
+        seen: Observations of a whole clip.
+        settings: Beliefs of the smoother; None takes its defaults.
+        common: (6, 6) what all frames share and no stream shows (calibration, the model, hand-eye
+            transforms); it is added to every frame's covariance and not averaged away.
+
+    Raises:
+        InputError: As :func:`smooth`.
+    """
+    n = len(seen.time)
+    covariance = np.tile(GUESS, (n, 1, 1)) if seen.covariance is None else seen.covariance
+    if common is not None:
+        covariance = covariance + common
+    return smooth(seen.time, seen.T_world_object, covariance, seen.status, settings, common)
 
 
 def _check_times(time: Array, source: str) -> None:
