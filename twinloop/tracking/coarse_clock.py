@@ -80,8 +80,8 @@ def coarse_offset(
 
     Returns:
         The offset, or None where there is no evident peak: too few frames in which the robot moves
-        in view, nothing alike, two offsets that explain the pictures alike, or parts of the clip that
-        contradict each other by more than a frame.
+        in view, nothing alike, two offsets that explain the pictures alike, or parts of the clip
+        that contradict each other by more than a frame.
     """
     small = _reduced(camera)
     times, change = _seen_change(frames, small)
