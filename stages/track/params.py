@@ -36,7 +36,7 @@ class Params(StageParams):
         description="Noise of a point measured against the twin's picture [px].",
     )
     contact_sigma: float = Field(
-        0.001, gt=0, le=0.1, description="How well the lowest point stands on the table [m]."
+        0.0004, gt=0, le=0.1, description="How well the lowest point stands on the table [m]."
     )
     contact_cutoff: float = Field(
         0.006, gt=0, le=0.5, description="Height above which the object is in the air [m]."

@@ -25,12 +25,14 @@ from twinloop.tracking.clip import (
     locate_camera,
     read_clip,
     rest_image,
+    watched,
 )
 from twinloop.tracking.coarse_clock import CoarseOffset, coarse_offset
 from twinloop.tracking.frame import CameraFrame, Frame
 from twinloop.tracking.images import to_grey
 from twinloop.tracking.initialise import find_start, first_modes
 from twinloop.tracking.model import ObjectModel, build_model
+from twinloop.tracking.model_checks import check_scale
 from twinloop.tracking.model_error import ModelError, model_error
 from twinloop.tracking.modes import Modes
 from twinloop.tracking.pose_track import PoseTrack
@@ -39,7 +41,14 @@ from twinloop.tracking.settings import Settings
 from twinloop.tracking.solver import WorldCamera
 from twinloop.tracking.state import Start
 from twinloop.tracking.table_search import expected_size
-from twinloop.tracking.tracker import Tracked, smooth_clip, track_frames, unseen
+from twinloop.tracking.tracker import (
+    Tracked,
+    doubted,
+    smooth_clip,
+    track_frames,
+    unobservable,
+    unseen,
+)
 
 
 def object_model(inputs: Inputs, params: Params) -> ObjectModel:
@@ -181,6 +190,8 @@ def run(inputs: Inputs, params: Params) -> dict[str, xr.Dataset]:
         session.board,
     )
     zoom = int(np.clip(np.ceil(params.object_size / expected_size(model, camera)), 1, 4))
+    where = f"datasets/{inputs.object}/reconstruct.zarr"
+    check_scale(model.shape.renderer.vertices, camera, where)
     camera, undistort = enlarge(camera, zoom), Undistortion(session.camera, zoom)
     position, quaternion = se3.to_position_quaternion(se3.inverse(camera.T_camera_world))
     groups = {
@@ -194,6 +205,7 @@ def run(inputs: Inputs, params: Params) -> dict[str, xr.Dataset]:
             attrs={
                 "board_rms_px": rms,
                 "zoom": zoom,
+                "symmetry": model.symmetry.describe(),
                 "model_error_across_m": error.across,
                 "model_error_along": error.along,
                 "model_error_rotation_rad": error.rotation,
@@ -208,12 +220,18 @@ def run(inputs: Inputs, params: Params) -> dict[str, xr.Dataset]:
         if start is not None and start.sure and start.method != "hint":
             hints.append(start.solution.pose)
         robot = robot_of(session, push.name, camera, undistort) if params.robot_mask else None
-        frames = clip_frames(
-            session.video(push.name),
-            session.camera,
-            camera,
-            undistort,
-            (lambda time: None) if robot is None else partial(robot.hides, camera),
+        knocks: list[float] = []
+        frames = watched(
+            clip_frames(
+                session.video(push.name),
+                session.camera,
+                camera,
+                undistort,
+                (lambda time: None) if robot is None else partial(robot.hides, camera),
+            ),
+            model,
+            start,
+            knocks,
         )
         modes = None
         if start is None:
@@ -221,10 +239,15 @@ def run(inputs: Inputs, params: Params) -> dict[str, xr.Dataset]:
         else:
             modes = first_modes(model, first, start.solution.pose, plane=True)
             found = list(track_frames(model, frames, start, modes, chosen, first))
+        if knocks:
+            # From then on the camera is not where the board said, so that no pose is sure.
+            found = [doubted(f) if f.time >= knocks[0] else f for f in found]
         smoothed = smooth_clip(found, camera, chosen)
         groups[f"/{push.name}"] = dataset(found, smoothed, start, modes).assign_attrs(
             action=push.action,
             held_out=push.held_out,
             robot_mask=robot is not None,
+            camera_knocked=knocks[0] if knocks else -1.0,
+            unobservable=unobservable(model, modes),
         )
     return groups

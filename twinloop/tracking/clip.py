@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,12 +15,19 @@ from twinloop.capture.camera_yaml import CameraFile
 from twinloop.capture.video import read_video
 from twinloop.errors import InputError
 from twinloop.geometry.camera import matrix
+from twinloop.tracking.camera_knock import CameraWatch
 from twinloop.tracking.frame import CameraFrame, Frame
 from twinloop.tracking.images import to_grey
+from twinloop.tracking.model import ObjectModel
 from twinloop.tracking.solver import WorldCamera
+from twinloop.tracking.state import Start
 
 Array = NDArray[np.float64]
 Image = NDArray[np.uint8]
+
+
+KNOCKED = 3
+"""Frames in a row that must show the camera moved: one may be a flash, or a hand over the board."""
 
 
 @dataclass(frozen=True)
@@ -166,3 +173,29 @@ def locate_camera(
         WorldCamera(np.array(camera.intrinsics), T_camera_world, camera.width, camera.height),
         rms,
     )
+
+
+def watched(
+    frames: Iterable[Frame], model: ObjectModel, start: Start | None, knocks: list[float]
+) -> Iterator[Frame]:
+    """The frames of a static camera; times at which it was found moved are added to `knocks`.
+
+    The object as it stands at the `start`, with as much room around it, is no background.
+    """
+    watch: CameraWatch | None = None
+    run = 0
+    for frame in frames:
+        view = frame.cameras[0]
+        if watch is None:
+            exclude = np.zeros(view.grey.shape, np.bool_)
+            if start is not None:
+                margin = int(0.5 * view.camera.intrinsics[0] * model.shape.diameter)
+                window = model.shape.window(view.camera, start.solution.pose, margin)
+                if window is not None:
+                    exclude[window[1] : window[3], window[0] : window[2]] = True
+            watch = CameraWatch(view.grey, exclude)
+        shift = watch.check(view.grey, view.ignore)
+        run = run + 1 if shift.moved and shift.sure else 0
+        if run == KNOCKED:
+            knocks.append(frame.time)
+        yield frame

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from twinloop.geometry.symmetry import Symmetry
 from twinloop.tracking.frame import Frame
 from twinloop.tracking.model import ObjectModel
 from twinloop.tracking.modes import Modes
@@ -65,6 +66,11 @@ class Fitter:
     settings: Settings
     eyes: list[Eye]
     knowledge: list[Term]
+
+    @property
+    def symmetry(self) -> Symmetry:
+        """Motions that no measurement in use can tell from rest: texture breaks the shape's."""
+        return Symmetry() if self.modes.texture else self.model.symmetry
 
     def attempt(
         self,

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from twinloop.geometry.symmetry import Symmetry
 from twinloop.tracking.appearance import Reference, synthesise
 from twinloop.tracking.colours import ColourModel, histogram
 from twinloop.tracking.feature_map import localise
@@ -33,7 +34,7 @@ from twinloop.tracking.table_search import search_looks, search_outline
 Array = NDArray[np.float64]
 Image = NDArray[np.uint8]
 
-LEAST_SCORE = 0.3
+LEAST_SCORE = 0.35
 """A candidate that explains the image by less than this is no object."""
 TILT, LIFT = 0.2, 0.15
 """A guess this near to a rest (rad; part of the diameter) is taken to rest."""
@@ -174,7 +175,11 @@ def find_start(
 
     def consider(method: str, pose: Array, texture: bool) -> None:
         found = judge.fit(pose, texture)
-        if found is not None and found.attempt.used >= settings.minimum_inliers:
+        if found is None:
+            return
+        # Outlines agree with much; of an object that has looks, its points have to be there.
+        points = sum(len(s.points) for s in found.attempt.seen)
+        if (points if texture else found.attempt.used) >= settings.minimum_inliers:
             candidates.append(Candidate(method, found.attempt, found.resting, found.score))
 
     def good() -> bool:
@@ -232,23 +237,25 @@ def settle(judge: Judge, candidates: list[Candidate]) -> Start:
     sure = best.score > (0.5 if by_looks else 0.45)
     sure = sure and best.attempt.used >= 2 * judge.settings.minimum_inliers
     diameter = judge.model.shape.diameter
+    same = Symmetry() if by_looks else judge.model.symmetry
     margin = 0.05 if by_looks else 0.02
     rivals = [
         c
         for c in candidates
         if c is not best
         and c.score > best.score - margin
-        and differs(c.attempt.pose, best.attempt.pose, diameter)
+        and differs(c.attempt.pose, best.attempt.pose, diameter, same)
     ]
-    sure = sure and not rivals and not has_rival(judge, best, by_looks, margin)
+    sure = sure and not rivals and not has_rival(judge, best, same, margin)
     return Start(best.attempt.solution, sure, best.method, best.resting)
 
 
-def has_rival(judge: Judge, best: Candidate, texture: bool, margin: float) -> bool:
+def has_rival(judge: Judge, best: Candidate, same: Symmetry, margin: float) -> bool:
     """Whether another yaw at the same place explains the image about as well as the best fit.
 
     Yaws in steps of 30 deg are fitted; one that scores as high and does not turn back is a rival.
     """
+    texture = best.method != "outline" and judge.model.texture >= LEAST_TEXTURE
     for k in range(1, 12):
         other = turn_about_z(best.attempt.pose, k * np.pi / 6)
         if texture:
@@ -259,7 +266,8 @@ def has_rival(judge: Judge, best: Candidate, texture: bool, margin: float) -> bo
         found = judge.fit(other, texture, rounds=(1.5,))
         if found is None or found.score < best.score - margin:
             continue
-        if differs(found.attempt.pose, best.attempt.pose, judge.model.shape.diameter):
+        diameter = judge.model.shape.diameter
+        if differs(found.attempt.pose, best.attempt.pose, diameter, same):
             return True
     return False
 

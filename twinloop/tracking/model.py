@@ -8,6 +8,8 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from twinloop.geometry.symmetry import Symmetry
+from twinloop.geometry.symmetry_search import find_symmetry
 from twinloop.splat.gaussians import Gaussians
 from twinloop.tracking.appearance import Reference, Shape
 from twinloop.tracking.colours import histogram
@@ -31,7 +33,8 @@ class ObjectModel:
 
     shape: mesh; look: its Gaussians, None for a bare mesh; references: views of it from around;
     features: SIFT map; colours: histogram of its colours, None for a bare mesh; texture: cells of
-    8 px with texture in the median view, of an object about 100 px large; rests: how it can stand
+    8 px with texture in the median view, of an object about 100 px large; symmetry: of the shape,
+    which its texture may break; rests: how it can stand
     on a table, the likeliest first; contact_height: m of the lowest hull vertex at rest (0 for a
     perfect mesh on the table); small: shrunk references, made when needed.
     """
@@ -44,6 +47,7 @@ class ObjectModel:
     texture: float
     rests: tuple[Rest, ...]
     contact_height: float
+    symmetry: Symmetry
     small: dict[int, list[Reference]] = field(default_factory=dict)
 
     @property
@@ -89,6 +93,7 @@ def build_model(
     gaussians: Gaussians | None = None,
     *,
     T_world_object: Array | None = None,
+    symmetry: Symmetry | None = None,
     views: int = 48,
     size: float = 160.0,
 ) -> ObjectModel:
@@ -101,6 +106,7 @@ def build_model(
             itself shows are followed.
         T_world_object: (4, 4) where it stood in the scan, table at z = 0: how it rests most
             likely. Without it all stable faces are tried.
+        symmetry: Motions that leave the shape as it is; None: they are looked for.
         views: Number of reference views from all around, half of which may be from below.
         size: Pixels across the object in them.
 
@@ -108,13 +114,14 @@ def build_model(
         InputError: The mesh is no mesh.
     """
     shape = Shape(vertices, faces)
+    same = find_symmetry(vertices, faces) if symmetry is None else symmetry
     rests = resting_faces(shape.hull, T_world_object)
     contact = 0.0
     if T_world_object is not None:
         contact = float((shape.hull @ T_world_object[2, :3]).min() + T_world_object[2, 3])
     if gaussians is None or len(gaussians) == 0:
         empty = FeatureMap(np.zeros((0, 128), np.float32), np.zeros((0, 3)))
-        return ObjectModel(shape, None, [], empty, None, 0.0, rests, contact)
+        return ObjectModel(shape, None, [], empty, None, 0.0, rests, contact, same)
     look = Look(gaussians, shape)
     around = views_around(look, views, size, rests[0].up, lowest=-0.1)
     references = [v.reference for v in around]
@@ -126,5 +133,5 @@ def build_model(
         else 0.0
     )
     return ObjectModel(
-        shape, look, references, build_map(references), colours, texture, rests, contact
+        shape, look, references, build_map(references), colours, texture, rests, contact, same
     )

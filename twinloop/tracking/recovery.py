@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from twinloop.geometry.symmetry import Symmetry, nearest_equivalent
 from twinloop.tracking.feature_map import localise
 from twinloop.tracking.fitter import Attempt, Fitter
 from twinloop.tracking.frame import Frame
@@ -77,13 +78,15 @@ def recover(
     first = found[0]
     if fitter.trusted(first):
         state.doubtful = any(
-            a.quality > first.quality - MARGIN and differs(first.pose, a.pose, model.shape.diameter)
+            a.quality > first.quality - MARGIN
+            and differs(first.pose, a.pose, model.shape.diameter, fitter.symmetry)
             for a in found[1:]
         )
     return first
 
 
-def differs(first: Array, second: Array, diameter: float) -> bool:
-    """Whether two poses are not the same one found twice."""
+def differs(first: Array, second: Array, diameter: float, symmetry: Symmetry) -> bool:
+    """Whether two poses are not the same one found twice, but for the object's symmetry."""
+    second = nearest_equivalent(second, first, symmetry)
     turn = float(np.linalg.norm(rotation_log(first[:3, :3] @ second[:3, :3].T)))
     return bool(turn > 0.12 or np.linalg.norm(first[:3, 3] - second[:3, 3]) > 0.08 * diameter)

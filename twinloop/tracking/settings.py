@@ -17,7 +17,8 @@ class Settings:
     features, sigma_live, sigma_scan, correlated: points of texture; contact_*, rest_*: the table;
     floor_*: errors that no averaging removes (range: as a part of the distance); prior_speed,
     prior_turn: m/s and rad/s by which a motion may differ from the last one; unseen_*: the same of
-    an object that nothing sees; fastest, fastest_turn: m/s, rad/s that no pushed object exceeds; least_*: below them a pose is not believed, good_quality and
+    an object that nothing sees; fastest, fastest_turn: m/s, rad/s that no pushed object
+    exceeds; least_*: below them a pose is not believed, good_quality and
     largest_sigma what `ok` asks for; learning: share of a frame's colours taken over.
     """
 
@@ -25,9 +26,9 @@ class Settings:
     sigma_live: float = 0.5
     sigma_scan: float = 0.8
     correlated: float = 25.0
-    contact_sigma: float = 0.001
+    contact_sigma: float = 0.0004
     contact_cutoff: float = 0.006
-    rest_tilt: float = 0.0175
+    rest_tilt: float = 0.01
     rest_cutoff: float = 0.08
     floor_position: float = 0.00025
     floor_rotation: float = 0.0015

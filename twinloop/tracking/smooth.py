@@ -189,7 +189,9 @@ class _Run:
         here = np.flatnonzero(self.seen)
         if len(here) < 2:
             return out
-        claimed = np.linalg.inv(smoothed.alone_information[here, :6, :6])
+        claimed: Array = np.asarray(
+            np.linalg.inv(smoothed.alone_information[here, :6, :6]), np.float64
+        )
         off = np.einsum("nij,nj->ni", claimed, smoothed.alone[here, :6])
         # The weight was found from this very difference; the frame claims the noise without it.
         claimed += self.noise[here] * (1.0 - 1.0 / self.weight[here])[:, None, None]

@@ -9,11 +9,12 @@ poses are tried until one explains the image.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from twinloop.geometry.symmetry import unobservable_axes, unobservable_motions
 from twinloop.tracking.fitter import Attempt, Fitter, table_knowledge
 from twinloop.tracking.frame import CameraFrame, Frame
 from twinloop.tracking.measure import measure_previous
@@ -44,6 +45,10 @@ from twinloop.tracking.solver import (
 from twinloop.tracking.state import Start, State
 
 Array = NDArray[np.float64]
+
+
+ANY_ANGLE = np.pi / np.sqrt(3)
+"""Standard deviation of an angle of which nothing is known, rad."""
 
 
 @dataclass(frozen=True)
@@ -122,6 +127,8 @@ class Tracker:
         if not fresh:
             # The shutter's middle and the time stamp differ by some part of the exposure.
             covariance = covariance + np.outer(moved, moved) * settings.time_sigma**2
+        for way in unobservable_motions(self.fitter.symmetry, solution.pose):
+            covariance = covariance + np.outer(way, way) * ANY_ANGLE**2
         sure = self.fitter.sure(best, covariance) and not state.doubtful
         self.state = State(solution.pose, frame.time, covariance, np.zeros(6) if fresh else moved)
         self.state.doubtful, self.state.checked = state.doubtful, state.checked
@@ -263,6 +270,20 @@ def unseen(time: float, model: ObjectModel) -> Tracked:
     pose = np.eye(4)
     pose[2, 3] = model.rest_height
     return Tracked(time, pose, np.diag([1.0] * 3 + [np.pi**2] * 3), LOST, 0, 0.0)
+
+
+def doubted(frame: Tracked) -> Tracked:
+    """The frame with a status no better than uncertain."""
+    return replace(frame, status=max(frame.status, UNCERTAIN))
+
+
+def unobservable(model: ObjectModel, modes: Modes | None) -> str:
+    """What of the pose no picture tells: "" or, for a plain body of revolution, the angle."""
+    if modes is None or modes.texture or not unobservable_axes(model.symmetry):
+        return ""
+    axis = unobservable_axes(model.symmetry)[0].direction
+    upright = abs(float(axis @ model.up)) > 0.98
+    return "yaw unobservable" if upright else "turn about the axis of symmetry unobservable"
 
 
 def smooth_clip(found: Sequence[Tracked], camera: WorldCamera, settings: Settings) -> PoseTrack:
