@@ -26,12 +26,16 @@ from twinloop.tracking.solver import (
 
 Array = NDArray[np.float64]
 
+ENOUGH = 0.3
+"""Share of the outline that sharp edges must show to do without statistics of colour."""
+
 
 @dataclass(frozen=True)
 class Attempt:
     """A pose, the solution behind it and how well it explains the frame.
 
-    quality: in [0, 1], the share of what should be seen that is; visible: share of the object that
+    quality: in [0, 1], the share of what should be seen that is; merit: the same without a ceiling,
+    to tell the better of two good poses; visible: share of the object that
     nothing hides; used: measurements that agree.
     """
 
@@ -39,6 +43,7 @@ class Attempt:
     sights: tuple[Sight | None, ...]
     seen: tuple[Correspondences, ...]
     quality: float
+    merit: float
     visible: float
     used: int
 
@@ -115,10 +120,14 @@ class Fitter:
                 terms.append(points[i])
                 owners.append(("points", measured.offered))
             if self.modes.region:
-                terms.append(sight.edges())
+                edges = sight.edges()
+                there = None if edges is None else edges.system(pose, 0)
+                terms.append(edges)
                 owners.append(("edges", 0))
-                terms.append(sight.region((1,)))
-                owners.append(("region", 0))
+                if there is None or there.used < ENOUGH * there.offered:
+                    # Statistics are led astray by mixed pixels, but need no sharp edge.
+                    terms.append(sight.region((1,)))
+                    owners.append(("region", 0))
             if self.modes.depth:
                 terms.append(sight.depth(pose))
                 owners.append(("depth", 0))
@@ -149,29 +158,40 @@ class Fitter:
                 keep = system.weights > 0.1
                 s = term.seen
                 seen.append(Correspondences(s.points[keep], s.pixels[keep], s.sigma[keep]))
-        there = [s for s in sights if s is not None]
-        quality = self._quality(shares, sights)
-        visible = max((s.visible for s in there), default=0.0)
-        return Attempt(solution, sights, tuple(seen), quality, visible, used)
+        shown = [s for s in sights if s is not None]
+        quality, merit = self._quality(shares, sights)
+        visible = max((s.visible for s in shown), default=0.0)
+        return Attempt(solution, sights, tuple(seen), quality, merit, visible, used)
 
-    def _quality(self, shares: dict[str, list[float]], sights: tuple[Sight | None, ...]) -> float:
-        """How well a pose explains what is seen: the best of its kinds of measurement, in [0, 1].
+    def _quality(
+        self, shares: dict[str, list[float]], sights: tuple[Sight | None, ...]
+    ) -> tuple[float, float]:
+        """How well a pose explains what is seen: quality in [0, 1], and merit to rank poses by.
 
         An outline counts by its edges and by the colours on its two sides as they were at the
-        start; texture by the points that agree; depth by the surface found.
+        start; texture by the points that agree; depth by the surface found. The quality is that of
+        the best kind of measurement, the merit the mean of all.
         """
-        best = 0.0
+        best, every = 0.0, []
         if self.modes.region:
-            colours = [
-                np.clip(sight.score / max(eye.score, 0.15), 0, 1)
-                for eye, sight in zip(self.eyes, sights, strict=True)
-                if sight is not None
-            ]
-            edges = max(shares.get("edges", [0.0]) + shares.get("region", [0.0]))
-            best = float(min(max(colours, default=0.0), 0.3 + edges))
+            colours = max(
+                (
+                    float(np.clip(sight.score / max(eye.score, 0.15), 0, 1.2))
+                    for eye, sight in zip(self.eyes, sights, strict=True)
+                    if sight is not None
+                ),
+                default=0.0,
+            )
+            edges = max(shares.get("edges", [0.0]))
+            lines = max([edges, *shares.get("region", [])])
+            best = min(colours, 0.3 + lines, 1.0)
+            every.append(0.5 * colours + 0.5 * edges)
         for kind, enough in (("points", 0.4), ("depth", 0.6)):
-            best = max(best, min(1.0, max(shares.get(kind, [0.0])) / enough))
-        return best
+            share = max(shares.get(kind, [0.0]))
+            if kind in shares:
+                every.append(share)
+            best = max(best, min(1.0, share / enough))
+        return best, float(np.mean(every)) if every else 0.0
 
     def coarse(
         self, frame: Frame, pose: Array, scales: tuple[int, ...] = (6, 4, 2, 1)

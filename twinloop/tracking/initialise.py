@@ -144,7 +144,7 @@ class Judge:
         """How well a fitted pose explains the first camera's image."""
         outline = max((s.score for s in attempt.sights if s is not None), default=0.0)
         if not texture:
-            return 0.5 * (attempt.quality + outline)
+            return 0.5 * (attempt.merit + outline)
         camera = self.frame.cameras[0]
         half, image = shrink(camera.camera, camera.grey, 2)
         return appearance_score(self.model, half, image, attempt.pose, self.model.shrunk(2))
@@ -219,11 +219,12 @@ def find_start(
         for score, pose in search_looks(model, camera.camera, camera.grey)[:4]:
             if score > 0.4:
                 consider("search", pose, True)
-    # What has looks is told by them: an outline alone would find it in any patch of its colours.
-    if search and table and not good() and not (textured and mask is None):
+    if search and table and not (candidates if textured else good()):
+        # What has looks has to show them: an outline alone fits any patch of its colours.
         colours = judge.expected(camera)
-        for _, pose in search_outline(model, camera, colours, mask)[:8]:
-            consider("outline", pose, False)
+        rests = 1 if textured else len(model.rests)
+        for _, pose in search_outline(model, camera, colours, mask, rests=rests)[:8]:
+            consider("outline", pose, textured)
     candidates = [c for c in candidates if c.score > LEAST_SCORE]
     if not candidates:
         return None

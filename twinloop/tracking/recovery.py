@@ -25,7 +25,7 @@ SHIFTS = ((0.0, 0.0), (0.015, 0.0), (-0.015, 0.0), (0.0, 0.015), (0.0, -0.015))
 SURE = 15
 """Features that must agree on a pose far away from where the object was."""
 MARGIN = 0.05
-"""Quality by which the best pose must beat another one to be the only one."""
+"""Merit by which the best pose must beat another one to be the only one."""
 
 
 def nearby(pose: Array, middle: Array, up: Array) -> list[Array]:
@@ -74,11 +74,11 @@ def recover(
             consider(fitter.coarse(frame, pose))
     if not found:
         return None
-    found.sort(key=lambda a: -a.quality)
+    found.sort(key=lambda a: -a.merit)
     first = found[0]
     if fitter.trusted(first):
         state.doubtful = any(
-            a.quality > first.quality - MARGIN
+            a.merit > first.merit - MARGIN
             and differs(first.pose, a.pose, model.shape.diameter, fitter.symmetry)
             for a in found[1:]
         )

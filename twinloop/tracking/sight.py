@@ -32,8 +32,8 @@ MARGIN = 40
 """Pixels around the object that coarse lines reach over."""
 CORE = 5
 """Pixels from the outline at which an image belongs to the object whatever the pose's error."""
-WEAKER = 3.0
-"""A point against a live view counts as so many times noisier where the twin has a picture."""
+SUFFICIENT = 24
+"""Points against the twin's picture with which live views are not needed."""
 BLOB = 0.004
 """Share of the object below which pixels of foreign colour are noise or a shadow's edge."""
 
@@ -153,14 +153,9 @@ def texture(
     """Flow from the object as live keyframes and the twin's pictures show it to the live image."""
     camera = sight.frame.camera
     near = None if model.look is None else model.look.near(camera, pose)
-    # A live view passes on the error of the pose that it was taken at; where the twin's own picture
-    # is there to say where things are, it only helps.
-    weak = 1.0 if near is None else WEAKER
-    sources: list[tuple[list[Reference], float]] = [(eye.keyframes, weak * sigma_live)]
-    if near is not None:
-        sources.append(([near], sigma_model))
-    parts = [
-        measure_view(
+
+    def measure(references: list[Reference], sigma: float) -> Measurement:
+        return measure_view(
             sight.frame.grey,
             camera,
             model.shape,
@@ -172,15 +167,17 @@ def texture(
             round_trip=round_trip,
             known=sight.known,
         )
-        for references, sigma in sources
-        if references
-    ]
-    if not parts:
-        return NOTHING
+
+    first = NOTHING if near is None else measure([near], sigma_model)
+    if len(first.seen.points) >= SUFFICIENT or not eye.keyframes:
+        return first
+    # A live view passes on the error of the pose that it was taken at: only where the twin has no
+    # picture, or the light is so different that few points agree.
+    second = measure(eye.keyframes, sigma_live)
     return Measurement(
-        Correspondences.join([p.seen for p in parts]),
-        sum(p.offered for p in parts),
-        max(p.score for p in parts),
+        Correspondences.join([first.seen, second.seen]),
+        first.offered + second.offered,
+        max(first.score, second.score),
     )
 
 

@@ -213,7 +213,7 @@ def solve_pose(pose: Array, terms: Sequence[Term], turns: int = 6) -> Solution:
         step[:3] = np.clip(step[:3], -0.05, 0.05)
         step[3:] = np.clip(step[3:], -0.3, 0.3)
         pose = perturb(pose, step)
-        if turn >= 3 and np.abs(step[:3]).max() < 2e-6 and np.abs(step[3:]).max() < 2e-5:
+        if turn >= 2 and np.abs(step[:3]).max() < 2e-6 and np.abs(step[3:]).max() < 2e-5:
             break
     measured, known = np.zeros((6, 6)), np.diag([1.0] * 3 + [0.1] * 3)
     for system in systems:

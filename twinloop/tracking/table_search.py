@@ -115,14 +115,16 @@ def search_outline(
     colours: ColourModel | None,
     mask: NDArray[np.bool_] | None,
     *,
+    rests: int,
     size: float = 40.0,
     yaws: int = 24,
     reach: float = 0.3,
 ) -> list[tuple[float, Array]]:
-    """(score, pose) by falling score: silhouettes of every rest and yaw over the table.
+    """(score, pose) by falling score: silhouettes at every yaw over the table.
 
-    The score is the mean log odds inside the silhouette less that in a ring around it, from
-    `colours`, or from `mask` (h, w) bool where the object is known to be; without either, nothing.
+    The `rests` likeliest ways to stand are tried. The score is the mean log odds inside the
+    silhouette less that in a ring around it, from `colours`, or from `mask` (h, w) bool where the
+    object is known to be; without either, nothing.
     """
     camera = frame.camera
     if mask is not None:
@@ -140,7 +142,7 @@ def search_outline(
     eye = np.linalg.inv(camera.T_camera_world)
     fx, fy, cx, cy = coarse.intrinsics
     spacing = 0.8 * model.shape.diameter
-    for rest in model.rests:
+    for rest in model.rests[:rests]:
         for point in table_points(coarse, rest.height, spacing, reach):
             for k in range(yaws):
                 yaw = 2 * np.pi * k / yaws
