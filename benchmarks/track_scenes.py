@@ -28,6 +28,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from benchmarks.rows import CACHE, ROOT
+from benchmarks.track_align import register
 from benchmarks.track_sequence import Array, Sequence
 from pipelines.closure import closure
 from stages.harness import Inputs
@@ -44,7 +45,7 @@ from twinloop.capture.video import read_video
 from twinloop.card import ObjectCard
 from twinloop.geometry import se3
 from twinloop.geometry.camera import matrix
-from twinloop.geometry.surface import TriangleSurface
+from twinloop.geometry.symmetry import Axis
 from twinloop.hand.model import RobotModel
 from twinloop.lab.film import FilmSettings, Stage, robot_scene, set_up, table_scene
 from twinloop.lab.lens import LabCamera
@@ -57,7 +58,6 @@ from twinloop.lab.scan import ScanSettings, shoot_scan
 from twinloop.lab.session import ROBOT, PushSettings, push_sweep, shoot_pushes
 from twinloop.lab.spec import LabSpec, NoiseSpec, load_preset
 from twinloop.lab.world import robot_truth
-from twinloop.metrics.chamfer import refine_rigid, sample_surface
 from twinloop.tracking.clip import locate_camera, rest_image
 from twinloop.tracking.frame import CameraFrame, Frame
 from twinloop.tracking.solver import WorldCamera
@@ -104,7 +104,8 @@ RECIPES = {
     "domino_plain": Recipe("domino", (210, 170, 60), half_turn=True),
     "wafer_tin_plain": Recipe("wafer_tin", (150, 150, 155)),
 }
-"""The last is a cylinder without print: its turn about the axis cannot be seen."""
+ROUND = ("wafer_tin_plain",)
+"""Solids of revolution about z without print: their turn about the axis cannot be seen."""
 
 
 def lab_object(name: str) -> tuple[LabSpec, LabObject]:
@@ -132,8 +133,6 @@ def key(name: str) -> str:
         PUSHES.model_dump(),
         NOISE.model_dump(),
         IngestParams.model_validate({}).model_dump(mode="json"),
-    ]
-    settings += [
         ReconstructParams.model_validate({}).model_dump(mode="json"),
         repr(RECIPES[name]),
         list(PICKED),
@@ -142,11 +141,20 @@ def key(name: str) -> str:
     return total.hexdigest()[:16]
 
 
+def frozen(name: str) -> list[Path]:
+    """Folders of an object's scenes below the one that `TWINLOOP_SCENES` names."""
+    return [p for p in Path(os.environ[FROZEN]).glob(f"{name}-*") if (p / "truth.npz").is_file()]
+
+
+def objects() -> list[str]:
+    """Objects of the benchmark: all, or those whose scenes are frozen."""
+    return [name for name in RECIPES if FROZEN not in os.environ or frozen(name)]
+
+
 def scene(name: str) -> Path:
     """Folder of the scene of an object, built if it is not there yet."""
     if FROZEN in os.environ:
-        made = Path(os.environ[FROZEN]).glob(f"{name}-*")
-        return max(made, key=lambda folder: folder.stat().st_mtime)
+        return max(frozen(name), key=lambda folder: folder.stat().st_mtime)
     folder = KEPT / f"{name}-{key(name)}"
     if not folder.is_dir():
         KEPT.mkdir(parents=True, exist_ok=True)
@@ -236,21 +244,6 @@ def replay(spec: LabSpec, item: LabObject) -> tuple[list[RecordedPush], Stage]:
     return recorded, set_up(item.size, FILM, rng)
 
 
-def register(
-    vertices: Array, faces: NDArray[np.integer], rough: Array, item: LabObject
-) -> tuple[Array, float]:
-    """`T_lab_object` (4, 4) that lays the twin's surface on the true one, and what is left (m).
-
-    What the surface does not determine, such as the turn of a tin about its axis, stays as `rough`
-    has it; that comes from the scan's camera poses.
-    """
-    target = TriangleSurface(item.vertices, item.faces)
-    moved = se3.apply(rough, sample_surface(vertices, faces, 3000, 0))
-    total = refine_rigid(moved, target, 200)
-    error = float(np.median(target.closest(se3.apply(total, moved)).distance))
-    return total @ rough, error
-
-
 def silhouettes(
     spec: LabSpec,
     item: LabObject,
@@ -328,10 +321,9 @@ def load(folder: Path) -> list[Sequence]:
         session.camera.width,
         session.camera.height,
     )
-    turns = [np.eye(4)]
-    if recipe.half_turn:
-        T = truth["T_lab_object"]
-        turns.append(se3.inverse(T) @ np.diag([-1.0, -1.0, 1.0, 1.0]) @ T)
+    T_object_lab = se3.inverse(truth["T_lab_object"])
+    axis = Axis(T_object_lab[:3, 2], T_object_lab[:3, 3])
+    turns = axis.turned([0.0, np.pi] if recipe.half_turn else [0.0])
     return [
         Sequence(
             name=f"{name}/{push.name} {push.action}",
@@ -344,7 +336,8 @@ def load(folder: Path) -> list[Sequence]:
             start=None,
             truth=truth[f"{push.name}_pose"],
             occluded=truth[f"{push.name}_occluded"],
-            symmetries=np.stack(turns),
+            symmetries=turns,
+            axis=axis if name in ROUND else None,
             times=truth[f"{push.name}_time"],
             textured=recipe.plain is None,
         )

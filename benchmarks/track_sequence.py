@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from twinloop.geometry.symmetry import Axis
 from twinloop.tracking.frame import Frame
 
 Array = NDArray[np.float64]
@@ -25,7 +26,7 @@ class Sequence:
     T_world_object of the first frame that the tracker may use, or None; truth: (n, 4, 4)
     T_world_object of the same object frame, NaN where unknown, or None; occluded: (n,) hidden share
     of the object, NaN where unknown; symmetries: (s, 4, 4) motions of the object that change
-    nothing to be seen, the identity first;
+    nothing to be seen, the identity first; axis: about which every turn looks the same, or None;
     times: (n,) s of the truth; textured: whether the object has a print.
     """
 
@@ -40,5 +41,6 @@ class Sequence:
     truth: Array | None
     occluded: Array
     symmetries: Array = field(default_factory=lambda: np.eye(4)[None])
+    axis: Axis | None = None
     times: Array | None = None
     textured: bool = True
