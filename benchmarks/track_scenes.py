@@ -95,7 +95,7 @@ RECIPES = {
     "letter_u_plain": Recipe("letter_u", (60, 130, 75), half_turn=True),
     "spam": Recipe("spam"),
     "ketchup": Recipe("ketchup"),
-    "lego_plain": Recipe("lego", (200, 60, 50), half_turn=True),
+    "lego_plain": Recipe("lego", (200, 60, 50)),
     "wafer_tin": Recipe("wafer_tin"),
     "letter_a_plain": Recipe("letter_a", (70, 110, 170), half_turn=True),
     "spray": Recipe("spray"),
