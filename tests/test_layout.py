@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 import yaml
 
+import twinloop
 from twinloop.card import STAGES
 
 ROOT = Path(__file__).parents[1]
 SHIPPED = sorted(
     p for top in ("twinloop", "stages", "pipelines") for p in (ROOT / top).rglob("*.py")
 )
+PUBLIC = ROOT / "twinloop" / "__init__.py"
 CORE = {
     "dvc": "dvc",
     "prefect": "prefect",
@@ -93,10 +95,27 @@ def test_modules_are_small_and_named():
     for path in SHIPPED:
         assert len(path.read_text().splitlines()) <= 400, f"{path} is too long"
         assert "utils" not in path.stem, path
-        if path.name == "__init__.py":
+        if path.name == "__init__.py" and path != PUBLIC:
             body = ast.parse(path.read_text()).body
             assert len(body) == 1, f"{path} holds code"
             assert isinstance(body[0], ast.Expr), path
+
+
+def test_public_names_are_loaded_only_from_outside():
+    """`twinloop/__init__.py` runs no import by itself, and no shipped module asks it for a name.
+
+    The import closures leave it out, so a stage that used it would have wrong cache hits.
+    """
+    body = ast.parse(PUBLIC.read_text()).body
+    loaded = [n for n in body if isinstance(n, ast.Import | ast.ImportFrom)]
+    assert {n.module for n in loaded if isinstance(n, ast.ImportFrom)} == {"__future__", "typing"}
+    assert len(loaded) == 2
+    public = {f"twinloop.{name}" for name in twinloop.__all__}
+    modules = {f"twinloop.{p.stem}" for p in (ROOT / "twinloop").glob("*")}
+    assert not public & modules
+    for path in SHIPPED:
+        if path != PUBLIC:
+            assert not imported(path) & public, path
 
 
 @pytest.mark.parametrize("package", sorted(CORE))

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from twinloop.cli import board, build, hand_eye, look, machine, share
+from twinloop.cli import board, build, hand_eye, look, machine, share, track
 from twinloop.cli.project import own_version
 from twinloop.cli.splat import splat
 from twinloop.errors import TwinloopError
@@ -76,6 +76,7 @@ app.command(rich_help_panel=RESULTS)(share.report)
 app.command(rich_help_panel=RESULTS)(share.export)
 app.command(rich_help_panel=RESULTS)(look.validate)
 app.command(rich_help_panel=RESULTS)(build.push)
+app.command(rich_help_panel=RESULTS)(track.track)
 app.add_typer(splat, rich_help_panel=RESULTS)
 app.command(rich_help_panel=MACHINE)(build.status)
 app.command(rich_help_panel=MACHINE)(build.check)
