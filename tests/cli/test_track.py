@@ -46,14 +46,14 @@ def test_help_teaches(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
 def test_what_is_not_found_is_said_and_written(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A bare mesh without board or box: every frame lost, a note what helps, exit code 1."""
+    """A bare mesh without a box: every frame lost, a note what helps, exit code 1."""
     clip = folder / "one.mp4"
     assert twinloop(monkeypatch, clip, folder / "box.obj", "--intrinsics", LENS, "--json") == 1
     said = capsys.readouterr()
     facts = json.loads(said.out)
     assert facts["lost"] == 1.0
     assert facts["start"] == "none"
-    assert "give the board" in said.err
+    assert "give a box or a mask" in said.err
     lines = (folder / "one.poses.csv").read_text().splitlines()
     assert lines[0].startswith("time,status,x,y,z,qw")
     assert [line.split(",")[1] for line in lines[1:]] == ["lost"]

@@ -74,6 +74,17 @@ def test_package_files_count_only_when_they_do_something(tmp_path: Path) -> None
     assert files_of(root) == ["twinloop/p/__init__.py", "twinloop/p/x.py", "twinloop/side.py"]
 
 
+def test_public_names_are_not_followed(tmp_path: Path) -> None:
+    """What the library hands to programs outside is no dependency of a stage."""
+    root = project(
+        tmp_path, stages__a__run="import twinloop.x", twinloop__x="", twinloop__y="name = 1"
+    )
+    (root / "twinloop/__init__.py").write_text(
+        "def __getattr__(name):\n    from twinloop.y import name\n"
+    )
+    assert files_of(root) == ["twinloop/x.py"]
+
+
 def test_type_checking_imports_do_not_count(tmp_path: Path) -> None:
     """What only a type checker imports never runs; its `else` does."""
     root = project(

@@ -298,8 +298,9 @@ class _Run:
         """What to do about an object that was not found."""
         said = "the object was not found in the clip: every frame is lost. Is it in view, and is "
         said += f"{self.files.where} its twin?"
-        bare = self.model.texture < LEAST_TEXTURE
-        if bare and not self.clip.table and self.mask is None:
+        if self.mask is None and self.model.look is None:
+            said += " A bare mesh has no looks to be found by: give a box or a mask about it."
+        elif self.mask is None and self.model.texture < LEAST_TEXTURE and not self.clip.table:
             said += (
                 " A twin without texture is found only on a table (give the board) or from a box "
                 "or mask about it."

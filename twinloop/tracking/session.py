@@ -16,7 +16,6 @@ from twinloop.tracking.initialise import find_start, first_modes
 from twinloop.tracking.model import ObjectModel
 from twinloop.tracking.modes import LEAST_TEXTURE, Modes
 from twinloop.tracking.pose_track import PoseTrack
-from twinloop.tracking.recovery import differs
 from twinloop.tracking.settings import Settings
 from twinloop.tracking.solver import WorldCamera
 from twinloop.tracking.state import Start
@@ -143,5 +142,4 @@ def second_object(
     if other is None or not other.sure or not shows_texture(model, frame, other):
         return None
     apart = float(np.linalg.norm(other.solution.pose[:3, 3] - pose[:3, 3]))
-    far = apart > APART * model.shape.diameter
-    return other if far and differs(other.solution.pose, pose, model.shape.diameter) else None
+    return other if apart > APART * model.shape.diameter else None
