@@ -106,6 +106,7 @@ def track(
             **shares,
             "modes": found.modes,
             "start": found.start,
+            "symmetry": found.symmetry,
             "sure": found.sure,
             "world": "board" if found.table else "camera",
             "poses": str(target),

@@ -88,13 +88,15 @@ class VideoTrack(PoseTrack):
     camera: intrinsics and T_camera_world of the undistorted pictures; table: whether the world is
     the board's (z = 0 is the table), else it is the camera's; modes: what was measured, such as
     "region+texture+plane"; start: what found the object ("sift", "search", "outline", "hint",
-    "none"); sure: whether no other pose fitted the start as well; notes: what a person should know.
+    "none"); symmetry: in words, the turns under which the object looks the same;
+    sure: whether no other pose fitted the start as well; notes: what a person should know.
     """
 
     camera: WorldCamera
     table: bool
     modes: str
     start: str
+    symmetry: str
     sure: bool
     notes: tuple[str, ...]
 
@@ -261,6 +263,7 @@ class _Run:
             table,
             "none" if followed.modes is None else followed.modes.names,
             "none" if start is None else start.method,
+            self.model.symmetry.describe(),
             start is not None and start.sure and not twice,
             tuple(self.notes),
         )
