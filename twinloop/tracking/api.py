@@ -16,8 +16,7 @@ from twinloop.capture.board import Board
 from twinloop.capture.warning import CaptureWarning
 from twinloop.errors import InputError
 from twinloop.progress import track as progress
-from twinloop.tracking.camera_knock import CameraWatch
-from twinloop.tracking.clip import Undistortion, enlarge
+from twinloop.tracking.clip import Undistortion, enlarge, watched
 from twinloop.tracking.clip_setup import CameraLike, ClipSetup, box_mask, open_clip, read_mask
 from twinloop.tracking.frame import CameraFrame, Frame
 from twinloop.tracking.images import to_grey
@@ -44,8 +43,6 @@ SIZE = 90.0
 """Objects smaller than this in the picture, px, have it enlarged."""
 TRIES = 4
 """Pictures, spread over the clip, in which an object that is not in the first one is looked for."""
-WATCH = 5
-"""Every so many frames it is asked whether the camera still stands."""
 
 
 @dataclass(frozen=True)
@@ -214,7 +211,6 @@ class _Run:
         self.plain = Undistortion(clip.lens)
         self.mask = None if mask is None else _straight(mask, self.undistort)
         self.notes = list(clip.notes)
-        self.knocked: float | None = None
 
     def track(self, *, is_box: bool, window: LiveWindow | None) -> VideoTrack:
         """Find the object, follow it, and say what there is to say."""
@@ -225,11 +221,13 @@ class _Run:
         elif self.mask is None:
             other = second_object(self.model, first, start, self.settings, table=table)
             twice = other is not None
+        knocks: list[float] = []
+        every = progress(self.frames(), "track", len(self.clip.video.times))
         followed = follow(
             self.model,
             first,
             start,
-            self.watched(self.frames(), first, start),
+            watched(every, self.model, start, knocks),
             self.settings,
             plane=table,
             each=self.shower(window),
@@ -245,12 +243,12 @@ class _Run:
                 "at the start another pose fits about as well (a symmetric or featureless object, "
                 "or a poor view): frames are uncertain until one decides."
             )
-        if self.knocked is not None:
+        if knocks:
             self.notes.append(
-                f"the camera moved at about {self.knocked:.2f} s: from there on poses are in "
+                f"the camera moved at about {knocks[0]:.2f} s: from there on poses are in "
                 "another frame, and uncertain. Fix the camera, or cut the clip there."
             )
-            followed = self.doubted(followed, self.knocked)
+            followed = self.doubted(followed, knocks[0])
         poses = followed.poses
         return VideoTrack(
             poses.time,
@@ -317,34 +315,6 @@ class _Run:
         for picture in self.clip.video.read(indices):
             rgb = self.undistort(np.asarray(picture.image, np.uint8))
             yield Frame(picture.time, (CameraFrame(self.camera, rgb, to_grey(rgb)),))
-
-    def watched(
-        self, frames: Iterator[Frame], first: Frame, start: Start | None
-    ) -> Iterator[Frame]:
-        """The same frames; notices when the camera is moved."""
-        watch = self.watch(first, start)
-        last = first.time
-        every = progress(frames, "track", len(self.clip.video.times))
-        for i, frame in enumerate(every):
-            asked = watch is not None and self.knocked is None and i % WATCH == 0
-            if watch is not None and asked and frame.time > first.time:
-                if watch.check(frame.cameras[0].grey).moved:
-                    self.knocked = last
-                last = frame.time
-            yield frame
-
-    def watch(self, first: Frame, start: Start | None) -> CameraWatch | None:
-        """Looks at the background of the first picture; None where there is too little of it."""
-        grey = first.cameras[0].grey
-        exclude = np.zeros(grey.shape, np.uint8)
-        if start is not None:
-            place = self.model.shape.window(self.camera, start.solution.pose, 20)
-            if place is not None:
-                exclude[place[1] : place[3], place[0] : place[2]] = 1
-        try:
-            return CameraWatch(grey, exclude > 0)
-        except InputError:
-            return None
 
     def shower(self, window: LiveWindow | None) -> Callable[[Frame, Tracked], None]:
         """Shows each frame's result in the window, or nothing."""
