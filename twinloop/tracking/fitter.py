@@ -120,7 +120,9 @@ class Fitter:
                 terms.append(points[i])
                 owners.append(("points", measured.offered))
             if self.modes.region:
-                edges = sight.edges()
+                # Where points tell the pose, edges only help: shadows at the foot move them.
+                sharp = settings.edges if points[i] is None else settings.edges_with_points
+                edges = sight.edges(sharp)
                 there = None if edges is None else edges.system(pose, 0)
                 terms.append(edges)
                 owners.append(("edges", 0))

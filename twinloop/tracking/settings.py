@@ -14,7 +14,8 @@ Array = NDArray[np.float64]
 class Settings:
     """How to track; lengths in m, angles in rad, times in s, image lengths in px.
 
-    features, sigma_live, sigma_scan, correlated: points of texture; contact_*, rest_*: the table;
+    features, sigma_live, sigma_scan, correlated: points of texture; edges, edges_with_points: lines
+    that carry all that the outline tells, alone and beside points; contact_*, rest_*: the table;
     floor_*: errors that no averaging removes (range: as a part of the distance); prior_speed,
     prior_turn: m/s and rad/s by which a motion may differ from the last one; unseen_*: the same of
     an object that nothing sees; fastest, fastest_turn: m/s, rad/s that no pushed object
@@ -26,6 +27,8 @@ class Settings:
     sigma_live: float = 0.5
     sigma_scan: float = 0.8
     correlated: float = 25.0
+    edges: float = 60.0
+    edges_with_points: float = 8.0
     contact_sigma: float = 0.0004
     contact_cutoff: float = 0.006
     rest_tilt: float = 0.01

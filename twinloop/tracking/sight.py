@@ -75,14 +75,21 @@ class Sight:
             return None
         return RegionTerm(self.frame.camera, self.contour, self.odds, scales)
 
-    def edges(self) -> EdgeTerm | None:
-        """Lines measured to parts of a pixel."""
+    def edges(self, correlated: float) -> EdgeTerm | None:
+        """Lines measured to parts of a pixel, of which `correlated` carry all the information."""
         if self.contour is None:
             return None
         x0, y0, x1, y1 = self.view.window
         rgb = np.ascontiguousarray(self.frame.rgb[y0:y1, x0:x1])
         known = self.known.astype(np.float32)
-        return EdgeTerm(self.frame.camera, self.contour, self.view.window, rgb, known)
+        return EdgeTerm(
+            self.frame.camera,
+            self.contour,
+            self.view.window,
+            rgb,
+            known,
+            correlated=correlated,
+        )
 
     def depth(self, pose: Array) -> DepthTerm | None:
         """The depth image against the surface."""
