@@ -13,9 +13,9 @@ What counts as an import:
   in ``twinloop/extras.py``, which imports optional libraries and refuses first-party names;
 * ``["...", "-m", "a.b"]``: a module started in a process of its own.
 
-An ``__init__.py`` that holds only a docstring cannot change a result and is not listed. Nor is
-``twinloop/__init__.py``, which hands out public names when a program asks for them: no first-party
-module may (a test sees to it), they import from where a name is made.
+An ``__init__.py`` that holds only a docstring cannot change a result and is not listed.
+``twinloop/__init__.py`` hands out public names when a program asks for them: it is listed, but what
+it could import is not followed, since no first-party module may ask (a test sees to it).
 """
 
 from __future__ import annotations
@@ -86,9 +86,11 @@ def closure(root: Path, entries: list[Path], stage: str = "") -> Closure:
             continue
         seen.add(path)
         name = path.relative_to(root).as_posix()
-        if name == PUBLIC:
-            continue
         source = read_source(path, root)
+        if name == PUBLIC:
+            if not source.only_docstring:
+                files.add(name)
+            continue
         faults += [f"{name}: {fault}" for fault in source.faults]
         if not (path.name == "__init__.py" and source.only_docstring):
             files.add(name)
