@@ -19,8 +19,8 @@ from twinloop.tracking.state import State
 
 Array = NDArray[np.float64]
 
-YAWS = (0.0, 0.25, -0.25, 0.5, -0.5, 0.9, -0.9, 1.4, -1.4)
-"""Turns about the table's normal that an unseen push may have made, rad."""
+YAWS = (0.0, 0.25, -0.25, 0.5, -0.5, 0.9, -0.9, 1.4, -1.4, 2.2, -2.2, np.pi)
+"""Turns about the table's normal by which a pose may be wrong, rad: a push, or a wrong start."""
 SHIFTS = ((0.0, 0.0), (0.015, 0.0), (-0.015, 0.0), (0.0, 0.015), (0.0, -0.015))
 SURE = 15
 """Features that must agree on a pose far away from where the object was."""
