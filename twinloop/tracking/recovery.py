@@ -19,13 +19,11 @@ from twinloop.tracking.state import State
 
 Array = NDArray[np.float64]
 
-YAWS = (0.0, 0.25, -0.25, 0.5, -0.5, 0.9, -0.9, 1.4, -1.4, 2.2, -2.2, np.pi)
-"""Turns about the table's normal by which a pose may be wrong, rad: a push, or a wrong start."""
+YAWS = (0.0, 0.25, -0.25, 0.5, -0.5, 0.9, -0.9, 1.4, -1.4)
+"""Turns about the table's normal that an unseen push may have made, rad."""
 SHIFTS = ((0.0, 0.0), (0.015, 0.0), (-0.015, 0.0), (0.0, 0.015), (0.0, -0.015))
 SURE = 15
 """Features that must agree on a pose far away from where the object was."""
-WHOLE = 0.85
-"""Share of the object that has to be seen for a pose found again to be the only one."""
 MARGIN = 0.05
 """Merit by which the best pose must beat another one to be the only one."""
 
@@ -47,9 +45,7 @@ def nearby(pose: Array, middle: Array, up: Array) -> list[Array]:
 def recover(
     fitter: Fitter, state: State, frame: Frame, best: Attempt | None, unseen: float
 ) -> Attempt | None:
-    """The best of `best` and what other starts give.
-
-    `state` becomes doubtful when two of them tie, or when much of the object is hidden.
+    """The best of `best` and what other starts give; `state` becomes doubtful if two tie.
 
     `unseen` s is how long the object may have moved; a pose farther than it can have come counts
     only when its texture found it.
@@ -81,8 +77,7 @@ def recover(
     found.sort(key=lambda a: -a.merit)
     first = found[0]
     if fitter.trusted(first):
-        # A part of an object fits many poses: all are asked again once it is seen whole.
-        state.doubtful = first.visible < WHOLE or any(
+        state.doubtful = any(
             a.merit > first.merit - MARGIN
             and differs(first.pose, a.pose, model.shape.diameter, fitter.symmetry)
             for a in found[1:]

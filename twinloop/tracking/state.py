@@ -31,7 +31,7 @@ class State:
     """What one frame hands to the next.
 
     lost: frames since the object was last seen; doubtful: another pose explains the frames as well;
-    checked: frames since that was last asked; usual: merit of the frames that were sure, 0 before.
+    checked: frames since that was last asked.
     """
 
     pose: Array
@@ -41,4 +41,3 @@ class State:
     lost: int = 0
     doubtful: bool = False
     checked: int = 0
-    usual: float = 0.0

@@ -130,16 +130,8 @@ class Tracker:
         for way in unobservable_motions(self.fitter.symmetry, solution.pose):
             covariance = covariance + np.outer(way, way) * ANY_ANGLE**2
         sure = self.fitter.sure(best, covariance) and not state.doubtful
-        if best.merit < settings.usual_merit * state.usual:
-            # It explains clearly less than the pose did before: nearly right is how a wrong one
-            # looks after an occlusion.
-            sure, state.doubtful = False, True
-        elif sure:
-            share = 0.1 if state.usual > 0 else 1.0
-            state.usual += share * (best.merit - state.usual)
         self.state = State(solution.pose, frame.time, covariance, np.zeros(6) if fresh else moved)
         self.state.doubtful, self.state.checked = state.doubtful, state.checked
-        self.state.usual = state.usual
         self._remember(frame, best, sure)
         return Tracked(
             frame.time,
