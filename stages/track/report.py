@@ -14,6 +14,7 @@ from twinloop.capture.push_session import load_session
 from twinloop.geometry import se3
 from twinloop.tracking.appearance import Shape
 from twinloop.tracking.clip import Undistortion, read_clip
+from twinloop.tracking.images import to_grey
 from twinloop.tracking.overlay import crop_around, draw_outline, tile
 from twinloop.tracking.solver import WorldCamera, rotation_log
 
@@ -91,7 +92,7 @@ def overlay(tree: xr.DataTree, inputs: Inputs, columns: int = 6) -> Figure:
         )
         chosen = np.linspace(0, len(poses) - 1, columns).round().astype(int)
         frames = {
-            i: undistort(image)
+            i: undistort(to_grey(image))  # the colours of outline and axes stand out on grey
             for i, (_, image) in enumerate(read_clip(session.video(name), session.camera))
             if i in chosen
         }

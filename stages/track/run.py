@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -30,25 +29,15 @@ from twinloop.tracking.clip import (
 from twinloop.tracking.coarse_clock import CoarseOffset, coarse_offset
 from twinloop.tracking.frame import CameraFrame, Frame
 from twinloop.tracking.images import to_grey
-from twinloop.tracking.initialise import find_start, first_modes
+from twinloop.tracking.initialise import find_start
 from twinloop.tracking.model import ObjectModel, build_model
 from twinloop.tracking.model_checks import check_scale
 from twinloop.tracking.model_error import ModelError, model_error
-from twinloop.tracking.modes import Modes
-from twinloop.tracking.pose_track import PoseTrack
 from twinloop.tracking.robot_mask import JointMotion, RobotMask, session_motion
+from twinloop.tracking.session import Followed, follow, zoom_for
 from twinloop.tracking.settings import Settings
 from twinloop.tracking.solver import WorldCamera
-from twinloop.tracking.state import Start
-from twinloop.tracking.table_search import expected_size
-from twinloop.tracking.tracker import (
-    Tracked,
-    doubted,
-    smooth_clip,
-    track_frames,
-    unobservable,
-    unseen,
-)
+from twinloop.tracking.tracker import unobservable
 
 
 def object_model(inputs: Inputs, params: Params) -> ObjectModel:
@@ -108,10 +97,10 @@ def settings(params: Params, error: ModelError) -> Settings:
     )
 
 
-def dataset(
-    found: Sequence[Tracked], smoothed: PoseTrack, start: Start | None, modes: Modes | None
-) -> xr.Dataset:
+def dataset(followed: Followed) -> xr.Dataset:
     """One push's group of the artifact."""
+    found, smoothed = followed.found, followed.poses
+    start, modes = followed.start, followed.modes
     position, quaternion = se3.to_position_quaternion(smoothed.pose)
     return xr.Dataset(
         {
@@ -189,7 +178,7 @@ def run(inputs: Inputs, params: Params) -> dict[str, xr.Dataset]:
         session.camera,
         session.board,
     )
-    zoom = int(np.clip(np.ceil(params.object_size / expected_size(model, camera)), 1, 4))
+    zoom = zoom_for(model, camera, params.object_size)
     where = f"datasets/{inputs.object}/reconstruct.zarr"
     check_scale(model.shape.renderer.vertices, camera, where)
     camera, undistort = enlarge(camera, zoom), Undistortion(session.camera, zoom)
@@ -233,21 +222,12 @@ def run(inputs: Inputs, params: Params) -> dict[str, xr.Dataset]:
             start,
             knocks,
         )
-        modes = None
-        if start is None:
-            found = [unseen(frame.time, model) for frame in frames]
-        else:
-            modes = first_modes(model, first, start.solution.pose, plane=True)
-            found = list(track_frames(model, frames, start, modes, chosen, first))
-        if knocks:
-            # From then on the camera is not where the board said, so that no pose is sure.
-            found = [doubted(f) if f.time >= knocks[0] else f for f in found]
-        smoothed = smooth_clip(found, camera, chosen)
-        groups[f"/{push.name}"] = dataset(found, smoothed, start, modes).assign_attrs(
+        followed = follow(model, first, start, frames, chosen, plane=True, knocks=knocks)
+        groups[f"/{push.name}"] = dataset(followed).assign_attrs(
             action=push.action,
             held_out=push.held_out,
             robot_mask=robot is not None,
             camera_knocked=knocks[0] if knocks else -1.0,
-            unobservable=unobservable(model, modes),
+            unobservable=unobservable(model, followed.modes),
         )
     return groups

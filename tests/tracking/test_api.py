@@ -108,6 +108,23 @@ def test_poses_film_and_file(folder: Path, twin: Twin, tmp_path: Path) -> None:
     assert (drawn < hull.max(0) + 6).all()
 
 
+def test_from_a_knock_of_the_camera_on_no_frame_is_ok(
+    folder: Path, twin: Twin, tmp_path: Path
+) -> None:
+    """The picture jumps by 8 px in the fifth of ten frames: noticed within three, and said."""
+    still = [capture.picture(SCENE, truth(1)[0]) for _ in range(10)]
+    shift = np.array([[1.0, 0.0, 8.0], [0.0, 1.0, 3.0]])
+    size = (capture.WIDTH, capture.HEIGHT)
+    moved = [
+        cv2.warpAffine(image, shift, size, borderMode=cv2.BORDER_REPLICATE) for image in still[4:]
+    ]
+    capture.write_clip(tmp_path / "knock.mp4", [*still[:4], *moved])
+    made = track(tmp_path / "knock.mp4", twin, **lens_and_board(folder))
+    assert (made.status[:4] == OK).all()
+    assert (made.status[6:] != OK).all()
+    assert any("the camera moved" in note for note in made.notes)
+
+
 def test_one_frame_without_a_board_is_in_the_cameras_frame(twin: Twin, tmp_path: Path) -> None:
     """Four numbers for a lens and one picture are enough; the velocity is then unknown."""
     capture.write_clip(tmp_path / "one.mp4", [capture.picture(SCENE, truth(1)[0])])

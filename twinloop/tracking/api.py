@@ -230,6 +230,7 @@ class _Run:
             watched(every, self.model, start, knocks),
             self.settings,
             plane=table,
+            knocks=knocks,
             each=self.shower(window),
         )
         if twice and start is not None:
@@ -237,7 +238,7 @@ class _Run:
                 "two objects in view look like the twin: which one is meant is not known, so no "
                 "frame is ok. Give a box or a mask about it, or take the other one away."
             )
-            followed = self.doubted(followed, -np.inf)
+            followed = self.doubted(followed)
         elif start is not None and not start.sure:
             self.notes.append(
                 "at the start another pose fits about as well (a symmetric or featureless object, "
@@ -248,7 +249,6 @@ class _Run:
                 f"the camera moved at about {knocks[0]:.2f} s: from there on poses are in "
                 "another frame, and uncertain. Fix the camera, or cut the clip there."
             )
-            followed = self.doubted(followed, knocks[0])
         poses = followed.poses
         return VideoTrack(
             poses.time,
@@ -328,10 +328,10 @@ class _Run:
 
         return show
 
-    def doubted(self, followed: Followed, since: float) -> Followed:
-        """The same poses, of which none since then (s) is ok."""
+    def doubted(self, followed: Followed) -> Followed:
+        """The same poses, of which none is ok."""
         status = followed.poses.status.copy()
-        status[(followed.poses.time >= since) & (status == OK)] = UNCERTAIN
+        status[status == OK] = UNCERTAIN
         return replace(followed, poses=replace(followed.poses, status=status))
 
     def drawn(self, result: PoseTrack) -> Iterator[Image]:

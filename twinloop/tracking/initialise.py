@@ -96,10 +96,7 @@ class Candidate:
 
 @dataclass
 class Judge:
-    """Fits first guesses to one frame and scores them.
-
-    looks: half-size references for the correlation of looks; half: the first camera at half size.
-    """
+    """Fits first guesses to one frame and scores them; `table`: z = 0 is one."""
 
     model: ObjectModel
     frame: Frame
@@ -247,16 +244,15 @@ def settle(judge: Judge, candidates: list[Candidate]) -> Start:
         and c.score > best.score - margin
         and differs(c.attempt.pose, best.attempt.pose, diameter, same)
     ]
-    sure = sure and not rivals and not has_rival(judge, best, same, margin)
+    sure = sure and not rivals and not has_rival(judge, best, by_looks, same, margin)
     return Start(best.attempt.solution, sure, best.method, best.resting)
 
 
-def has_rival(judge: Judge, best: Candidate, same: Symmetry, margin: float) -> bool:
+def has_rival(judge: Judge, best: Candidate, texture: bool, same: Symmetry, margin: float) -> bool:
     """Whether another yaw at the same place explains the image about as well as the best fit.
 
     Yaws in steps of 30 deg are fitted; one that scores as high and does not turn back is a rival.
     """
-    texture = best.method != "outline" and judge.model.texture >= LEAST_TEXTURE
     for k in range(1, 12):
         other = turn_about_z(best.attempt.pose, k * np.pi / 6)
         if texture:

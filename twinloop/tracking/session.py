@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, tee
 
@@ -20,7 +20,7 @@ from twinloop.tracking.settings import Settings
 from twinloop.tracking.solver import WorldCamera
 from twinloop.tracking.state import Start
 from twinloop.tracking.table_search import expected_size
-from twinloop.tracking.tracker import Tracked, smooth_clip, track_frames, unseen
+from twinloop.tracking.tracker import Tracked, doubted, smooth_clip, track_frames, unseen
 
 SHOWN = 0.25
 """Least part of its twin's texture (cells of the median view) that an object in view shows."""
@@ -55,12 +55,15 @@ def follow(
     settings: Settings,
     *,
     plane: bool,
+    knocks: Sequence[float] = (),
     each: Callable[[Frame, Tracked], None] = lambda frame, found: None,
 ) -> Followed:
     """Track all `frames` of a clip from `start`, found in the picture `first`, and smooth them.
 
     first: the instant in which `start` holds; frames that are older than it are lost ones. `plane`
-    says that the world's z = 0 is a table on which the object stands. `each` is told every frame's
+    says that the world's z = 0 is a table on which the object stands. `knocks` are times, s, at
+    which the camera was moved, known by the time their frames come (see `watched`): from the first
+    one on it is not where it was said to be, so that no pose is sure. `each` is told every frame's
     result as it comes.
     """
     modes, found = None, []
@@ -71,6 +74,8 @@ def follow(
         modes = first_modes(model, first, start.solution.pose, plane=plane)
         results = _results(model, again, first, start, modes, settings)
     for frame, result in zip(ahead, results, strict=True):
+        if knocks and result.time >= knocks[0]:
+            result = doubted(result)
         found.append(result)
         each(frame, result)
     return Followed(found, smooth_clip(found, first.cameras[0].camera, settings), start, modes)
