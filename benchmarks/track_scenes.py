@@ -83,25 +83,25 @@ class Recipe:
     """An object of the benchmark.
 
     preset: the lab's recipe; plain: RGB of an object without any print, or None for the recipe's
-    own; half_turn: whether half a turn about its z axis leaves a plain one as it was.
+    own; half_turns: lab axes of which half a turn about each leaves a plain one as it was.
     """
 
     preset: str
     plain: tuple[int, int, int] | None = None
-    half_turn: bool = False
+    half_turns: str = ""
 
 
 RECIPES = {
-    "letter_u_plain": Recipe("letter_u", (60, 130, 75), half_turn=True),
+    "letter_u_plain": Recipe("letter_u", (60, 130, 75), "z"),
     "spam": Recipe("spam"),
     "ketchup": Recipe("ketchup"),
     "lego_plain": Recipe("lego", (200, 60, 50)),
     "wafer_tin": Recipe("wafer_tin"),
-    "letter_a_plain": Recipe("letter_a", (70, 110, 170), half_turn=True),
+    "letter_a_plain": Recipe("letter_a", (70, 110, 170), "z"),
     "spray": Recipe("spray"),
     "domino": Recipe("domino"),
     "bulb": Recipe("bulb"),
-    "domino_plain": Recipe("domino", (210, 170, 60), half_turn=True),
+    "domino_plain": Recipe("domino", (210, 170, 60), "xyz"),
     "wafer_tin_plain": Recipe("wafer_tin", (150, 150, 155)),
 }
 ROUND = ("wafer_tin_plain",)
@@ -323,7 +323,10 @@ def load(folder: Path) -> list[Sequence]:
     )
     T_object_lab = se3.inverse(truth["T_lab_object"])
     axis = Axis(T_object_lab[:3, 2], T_object_lab[:3, 3])
-    turns = axis.turned([0.0, np.pi] if recipe.half_turn else [0.0])
+    turns = [np.eye(4)]
+    for letter in recipe.half_turns:
+        column = "xyz".index(letter)
+        turns.append(Axis(T_object_lab[:3, column], T_object_lab[:3, 3]).turned(np.pi))
     return [
         Sequence(
             name=f"{name}/{push.name} {push.action}",
@@ -336,7 +339,7 @@ def load(folder: Path) -> list[Sequence]:
             start=None,
             truth=truth[f"{push.name}_pose"],
             occluded=truth[f"{push.name}_occluded"],
-            symmetries=turns,
+            symmetries=np.stack(turns),
             axis=axis if name in ROUND else None,
             times=truth[f"{push.name}_time"],
             textured=recipe.plain is None,

@@ -59,13 +59,9 @@ class EdgeTerm:
         colours = np.asarray(cv2.remap(self.rgb, x, y, cv2.INTER_LINEAR), np.float32)
         known = np.asarray(cv2.remap(self.known, x, y, cv2.INTER_NEAREST))
         offset, quality = edge_offsets(colours)
-        good = (
-            (known.min(1) > 0.5)
-            & (c.inside >= HALF + 1)
-            & (c.outside >= HALF + 1)
-            & (quality > self.contrast)
-            & (np.abs(offset) < self.reach)
-        )
+        # A line that something hides, or with too little room, is no witness for or against.
+        asked = (known.min(1) > 0.5) & (c.inside >= HALF + 1) & (c.outside >= HALF + 1)
+        good = asked & (quality > self.contrast) & (np.abs(offset) < self.reach)
         if good.sum() < 12:
             return None
         residual = offset[good]
@@ -82,7 +78,7 @@ class EdgeTerm:
             along.T @ (weight * residual),
             scale=scale,
             used=int(good.sum()),
-            offered=len(good),
+            offered=int(asked.sum()),
         )
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twinloop.geometry.symmetry import Symmetry
+from twinloop.tracking.alike import alike
 from twinloop.tracking.appearance import Reference, synthesise
 from twinloop.tracking.colours import ColourModel, histogram
 from twinloop.tracking.feature_map import localise
@@ -36,6 +37,8 @@ Image = NDArray[np.uint8]
 
 LEAST_SCORE = 0.35
 """A candidate that explains the image by less than this is no object."""
+AS_SCANNED = 0.03
+"""Score by which another way to rest must explain the image better than that of the scan."""
 TILT, LIFT = 0.2, 0.15
 """A guess this near to a rest (rad; part of the diameter) is taken to rest."""
 
@@ -216,11 +219,12 @@ def find_start(
         for score, pose in search_looks(model, camera.camera, camera.grey)[:4]:
             if score > 0.4:
                 consider("search", pose, True)
-    if search and table and not (candidates if textured else good()):
+    if search and table and not good():
         # What has looks has to show them: an outline alone fits any patch of its colours.
         colours = judge.expected(camera)
-        rests = 1 if textured else len(model.rests)
-        for _, pose in search_outline(model, camera, colours, mask, rests=rests)[:8]:
+        rests = model.rests[:1] if textured else model.rests
+        found_there = search_outline(model, camera, colours, mask, rests=rests)
+        for pose in first_outlines(model, found_there):
             consider("outline", pose, textured)
     candidates = [c for c in candidates if c.score > LEAST_SCORE]
     if not candidates:
@@ -228,9 +232,25 @@ def find_start(
     return settle(judge, candidates)
 
 
+def first_outlines(model: ObjectModel, found: list[tuple[float, Array]]) -> list[Array]:
+    """The poses of a search to be fitted: the best eight, and the best two of every way to rest."""
+    chosen = [pose for _, pose in found[:8]]
+    for rest in model.rests:
+        same = [pose for _, pose in found[8:] if pose[2, :3] @ rest.up > np.cos(TILT)]
+        there = sum(bool(pose[2, :3] @ rest.up > np.cos(TILT)) for pose in chosen)
+        chosen += same[: max(2 - there, 0)]
+    return chosen
+
+
 def settle(judge: Judge, candidates: list[Candidate]) -> Start:
     """The best candidate, and whether another pose would do as well."""
     best = max(candidates, key=lambda c: c.score)
+    first = judge.model.rests[0].up
+    stands = [c for c in candidates if stands_like(c, first)]
+    as_before = max(stands, key=lambda c: c.score, default=best)
+    # Of ways to rest that look alike, the one of the scan: people put things down as they stood.
+    if as_before.score > best.score - AS_SCANNED:
+        best = as_before
     by_looks = best.method != "outline" and judge.model.texture >= LEAST_TEXTURE
     sure = best.score > (0.5 if by_looks else 0.45)
     sure = sure and best.attempt.used >= 2 * judge.settings.minimum_inliers
@@ -242,10 +262,19 @@ def settle(judge: Judge, candidates: list[Candidate]) -> Start:
         for c in candidates
         if c is not best
         and c.score > best.score - margin
+        and (best is not as_before or stands_like(c, first))
         and differs(c.attempt.pose, best.attempt.pose, diameter, same)
     ]
     sure = sure and not rivals and not has_rival(judge, best, by_looks, same, margin)
-    return Start(best.attempt.solution, sure, best.method, best.resting)
+    # A block that looks the same upside down need not weigh the same.
+    as_scanned = judge.model.rests[0].pose(0.0, 0.0, 0.0)
+    solution = alike(best.attempt.solution, as_scanned, same)
+    return Start(solution, sure, best.method, best.resting)
+
+
+def stands_like(candidate: Candidate, up: Array) -> bool:
+    """Whether the object's axis `up` (3,) points up."""
+    return bool(candidate.attempt.pose[2, :3] @ up > np.cos(TILT))
 
 
 def has_rival(judge: Judge, best: Candidate, texture: bool, same: Symmetry, margin: float) -> bool:

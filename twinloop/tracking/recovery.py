@@ -7,25 +7,36 @@ frame as well makes the result uncertain until a frame decides.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
 from twinloop.geometry.symmetry import Symmetry, nearest_equivalent
+from twinloop.tracking.alike import alike
 from twinloop.tracking.feature_map import localise
 from twinloop.tracking.fitter import Attempt, Fitter
-from twinloop.tracking.frame import Frame
+from twinloop.tracking.frame import CameraFrame, Frame
 from twinloop.tracking.solver import rotation_exp, rotation_log
 from twinloop.tracking.state import State
+from twinloop.tracking.table_search import search_outline
 
 Array = NDArray[np.float64]
 
-YAWS = (0.0, 0.25, -0.25, 0.5, -0.5, 0.9, -0.9, 1.4, -1.4)
-"""Turns about the table's normal that an unseen push may have made, rad."""
+YAWS = (0.0, 0.25, -0.25, 0.5, -0.5, 0.9, -0.9, 1.4, -1.4, 2.2, -2.2, np.pi)
+"""Turns about the table's normal by which a pose may be wrong, rad: a push, or a wrong start."""
 SHIFTS = ((0.0, 0.0), (0.015, 0.0), (-0.015, 0.0), (0.0, 0.015), (0.0, -0.015))
 SURE = 15
 """Features that must agree on a pose far away from where the object was."""
+WHOLE = 0.6
+"""Share of the object that has to be seen for a pose found again to be the only one."""
 MARGIN = 0.05
-"""Merit by which the best pose must beat another one to be the only one."""
+"""By how much a pose must explain more than another one to be the only one."""
+REACH, FASTER = 0.05, 0.15
+"""An object out of sight is sought this far about its last place (m), and so much further for every
+second (m/s)."""
+SOUGHT = 6
+"""Poses of a search of the table that are fitted."""
 
 
 def nearby(pose: Array, middle: Array, up: Array) -> list[Array]:
@@ -42,13 +53,20 @@ def nearby(pose: Array, middle: Array, up: Array) -> list[Array]:
     return out
 
 
+def explained(attempt: Attempt) -> float:
+    """How much of the object a pose explains: what it leaves out as hidden may as well be wrong."""
+    return attempt.merit * (0.5 + 0.5 * attempt.visible)
+
+
 def recover(
     fitter: Fitter, state: State, frame: Frame, best: Attempt | None, unseen: float
 ) -> Attempt | None:
-    """The best of `best` and what other starts give; `state` becomes doubtful if two tie.
+    """The best of `best` and what other starts give.
+
+    `state` becomes doubtful when two of them tie, or when much of the object is hidden.
 
     `unseen` s is how long the object may have moved; a pose farther than it can have come counts
-    only when its texture found it.
+    only when its texture found it, or when the last one was never sure itself.
     """
     model, modes = fitter.model, fitter.modes
     found: list[Attempt] = [] if best is None else [best]
@@ -70,19 +88,37 @@ def recover(
         up = np.array([0.0, 0.0, 1.0]) if modes.plane else -camera.T_camera_world[2, :3]
         hull = model.shape.hull
         middle = state.pose[:3, :3] @ (0.5 * (hull.min(0) + hull.max(0))) + state.pose[:3, 3]
-        for pose in nearby(state.pose, middle, up):
-            consider(fitter.coarse(frame, pose))
+        starts = nearby(state.pose, middle, up)
+        usual = fitter.settings.usual_merit * state.usual
+        if modes.region and modes.plane and (best is None or best.merit < usual):
+            starts += sought(fitter, state.pose, frame.cameras[0], REACH + FASTER * unseen)
+        for pose in starts:
+            consider(fitter.coarse(frame, pose), far=not state.confirmed)
     if not found:
         return None
-    found.sort(key=lambda a: -a.merit)
-    first = found[0]
+    first = max(found, key=explained)
+    if best is not None and explained(best) > explained(first) - MARGIN:
+        # Of equals the one that was followed: poses do not jump for nothing.
+        first = best
     if fitter.trusted(first):
-        state.doubtful = any(
-            a.merit > first.merit - MARGIN
+        # A part of an object fits many poses: all are asked again once it is seen whole.
+        state.doubtful = first.visible < WHOLE or any(
+            explained(a) > explained(first) - MARGIN
             and differs(first.pose, a.pose, model.shape.diameter, fitter.symmetry)
-            for a in found[1:]
+            for a in found
         )
-    return first
+    # Poses that look alike are one; it does not jump from one to another behind an occlusion.
+    return replace(first, solution=alike(first.solution, state.pose, fitter.symmetry))
+
+
+def sought(fitter: Fitter, last: Array, frame: CameraFrame, reach: float) -> list[Array]:
+    """Poses that a search of the table about the `last` one finds, resting as it did."""
+    model, colours = fitter.model, fitter.eyes[0].colours
+    rest = max(model.rests, key=lambda r: float(r.up @ last[2, :3]))
+    found = search_outline(
+        model, frame, colours, None, rests=(rest,), centre=last[:2, 3], reach=min(reach, 0.3)
+    )
+    return [pose for _, pose in found[:SOUGHT]]
 
 
 def differs(first: Array, second: Array, diameter: float, symmetry: Symmetry) -> bool:

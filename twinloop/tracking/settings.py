@@ -18,9 +18,9 @@ class Settings:
     that carry all that the outline tells, alone and beside points; contact_*, rest_*: the table;
     floor_*: errors that no averaging removes (range: as a part of the distance); prior_speed,
     prior_turn: m/s and rad/s by which a motion may differ from the last one; unseen_*: the same of
-    an object that nothing sees; fastest, fastest_turn: m/s, rad/s that no pushed object
-    exceeds; least_*: below them a pose is not believed, good_quality and
-    largest_sigma what `ok` asks for; learning: share of a frame's colours taken over.
+    an object that nothing sees; fastest, fastest_turn: m/s, rad/s that no pushed object exceeds;
+    least_*: below them a pose is not believed; good_quality, largest_sigma and usual_merit (share
+    of that of former frames): what `ok` asks for; learning: share of a frame's colours taken over.
     """
 
     features: int = 80
@@ -47,6 +47,7 @@ class Settings:
     least_quality: float = 0.35
     good_quality: float = 0.55
     least_visible: float = 0.25
+    usual_merit: float = 0.88
     largest_sigma: float = 0.005
     learning: float = 0.05
     keyframe_angle: float = 0.2

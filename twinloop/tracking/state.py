@@ -31,7 +31,8 @@ class State:
     """What one frame hands to the next.
 
     lost: frames since the object was last seen; doubtful: another pose explains the frames as well;
-    checked: frames since that was last asked.
+    checked: frames since that was last asked; usual: merit of the frames in which it was seen whole, 0 before;
+    confirmed: whether the object has been sure since it was last found.
     """
 
     pose: Array
@@ -41,3 +42,5 @@ class State:
     lost: int = 0
     doubtful: bool = False
     checked: int = 0
+    usual: float = 0.0
+    confirmed: bool = False

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import cv2
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +13,7 @@ from twinloop.tracking.colours import LARGEST, ColourModel, bins
 from twinloop.tracking.frame import CameraFrame
 from twinloop.tracking.images import shrink_image
 from twinloop.tracking.model import ObjectModel
+from twinloop.tracking.resting import Rest
 from twinloop.tracking.solver import WorldCamera, project
 
 Array = NDArray[np.float64]
@@ -25,15 +28,23 @@ def expected_size(model: ObjectModel, camera: WorldCamera) -> float:
     return float(camera.intrinsics[0] * model.shape.diameter / max(distance, 0.05))
 
 
-def table_points(camera: WorldCamera, height: float, spacing: float, reach: float) -> Array:
-    """Points (n, 3) m on a grid at `height` that lie in the image, within `reach` of its centre."""
-    T = np.linalg.inv(camera.T_camera_world)
-    fx, fy, cx, cy = camera.intrinsics
-    ray = T[:3, :3] @ np.array([(camera.width / 2 - cx) / fx, (camera.height / 2 - cy) / fy, 1.0])
-    if ray[2] > -1e-3:
-        return np.zeros((0, 3))
-    centre = T[:3, 3] + ray * (height - T[2, 3]) / ray[2]
+def table_points(
+    camera: WorldCamera, height: float, spacing: float, reach: float, centre: Array | None = None
+) -> Array:
+    """Points (n, 3) m on a grid at `height` that lie in the image, within `reach` of a `centre`.
+
+    The centre (2,) m is by default what the middle of the image shows.
+    """
+    if centre is None:
+        T = np.linalg.inv(camera.T_camera_world)
+        fx, fy, cx, cy = camera.intrinsics
+        middle = np.array([(camera.width / 2 - cx) / fx, (camera.height / 2 - cy) / fy, 1.0])
+        ray = T[:3, :3] @ middle
+        if ray[2] > -1e-3:
+            return np.zeros((0, 3))
+        centre = (T[:3, 3] + ray * (height - T[2, 3]) / ray[2])[:2]
     steps = np.arange(-reach, reach + 1e-9, spacing)
+    steps = steps + 0.5 * (reach - steps[-1])
     x, y = np.meshgrid(steps, steps, indexing="ij")
     points = np.stack([centre[0] + x.ravel(), centre[1] + y.ravel(), np.full(x.size, height)], 1)
     pixels, depth = project(camera, np.eye(4), points)
@@ -49,8 +60,8 @@ def search_looks(
     camera: WorldCamera,
     image: Image,
     *,
-    size: float = 32.0,
-    yaws: int = 18,
+    size: float = 64.0,
+    yaws: int = 36,
     reach: float = 0.3,
 ) -> list[tuple[float, Array]]:
     """(score, pose) by falling score: the scan's looks matched over the table, every yaw.
@@ -115,14 +126,16 @@ def search_outline(
     colours: ColourModel | None,
     mask: NDArray[np.bool_] | None,
     *,
-    rests: int,
+    rests: Sequence[Rest],
     size: float = 40.0,
     yaws: int = 24,
     reach: float = 0.3,
+    centre: Array | None = None,
 ) -> list[tuple[float, Array]]:
     """(score, pose) by falling score: silhouettes at every yaw over the table.
 
-    The `rests` likeliest ways to stand are tried. The score is the mean log odds inside the
+    The ways to stand of `rests` are tried, within `reach` m of `centre` (2,) m, by default of what
+    the middle of the image shows. The score is the mean log odds inside the
     silhouette less that in a ring around it, from `colours`, or from `mask` (h, w) bool where the
     object is known to be; without either, nothing.
     """
@@ -131,6 +144,8 @@ def search_outline(
         odds = np.where(mask, LARGEST, -LARGEST).astype(np.float32)
     elif colours is not None:
         odds = cv2.blur(colours.table[bins(frame.rgb)], (3, 3))
+        if frame.ignore is not None:
+            odds[frame.ignore] = 0.0
     else:
         return []
     factor = int(np.clip(expected_size(model, camera) / size, 1, 8))
@@ -142,8 +157,8 @@ def search_outline(
     eye = np.linalg.inv(camera.T_camera_world)
     fx, fy, cx, cy = coarse.intrinsics
     spacing = 0.8 * model.shape.diameter
-    for rest in model.rests[:rests]:
-        for point in table_points(coarse, rest.height, spacing, reach):
+    for rest in rests:
+        for point in table_points(coarse, rest.height, spacing, reach, centre):
             for k in range(yaws):
                 yaw = 2 * np.pi * k / yaws
                 pose = rest.pose(point[0], point[1], yaw)

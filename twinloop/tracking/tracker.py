@@ -110,19 +110,25 @@ class Tracker:
             and self.fitter.trusted(best, again=state.lost > 0)
             and self.fitter.plausible(state.pose, best.pose, unseen)
         )
+        low = best is not None and best.merit < settings.usual_merit * state.usual
         again = state.doubtful and state.checked >= settings.check_every
-        if (not trusted and state.lost % settings.recover_every == 0) or again:
+        missing = not trusted or (low and state.lost > 0)
+        if (missing and state.lost % settings.recover_every == 0) or again:
             best = recover(self.fitter, state, frame, best if trusted else None, unseen)
             state.checked = 0
-            # What was out of sight has to be seen well before it is believed again.
             trusted = best is not None and self.fitter.trusted(best, again=state.lost > 0)
-        if best is None or not trusted:
+        low = best is not None and best.merit < settings.usual_merit * state.usual
+        if best is None or not trusted or (low and state.lost > 0):
+            # What was out of sight has to be seen well before it is believed again.
             return self._hold(frame, 0.0 if best is None else best.visible)
         solution = best.solution
-        fresh = state.lost > 0 or dt > 0.1 or dt <= 0
+        jumped = not self.fitter.plausible(state.pose, best.pose, max(dt, 1 / 240))
+        fresh = state.lost > 0 or jumped or dt > 0.1 or dt <= 0
         moved = motion(state.pose, solution.pose) / max(dt, 1e-3)
+        # What explains less than it did errs by more than its measurements' scatter says.
+        wider = (settings.usual_merit * state.usual / best.merit) ** 4 if low else 1.0
         covariance = with_floor(
-            solution.covariance, frame.cameras[0].camera, solution.pose, settings
+            wider * solution.covariance, frame.cameras[0].camera, solution.pose, settings
         )
         if not fresh:
             # The shutter's middle and the time stamp differ by some part of the exposure.
@@ -130,8 +136,17 @@ class Tracker:
         for way in unobservable_motions(self.fitter.symmetry, solution.pose):
             covariance = covariance + np.outer(way, way) * ANY_ANGLE**2
         sure = self.fitter.sure(best, covariance) and not state.doubtful
+        if low:
+            # It explains clearly less than the pose did before: nearly right is how a wrong one
+            # looks after an occlusion.
+            sure, state.doubtful = False, True
+        elif best.visible > 0.8:
+            share = 0.1 if state.usual > 0 else 1.0
+            state.usual += share * (best.merit - state.usual)
         self.state = State(solution.pose, frame.time, covariance, np.zeros(6) if fresh else moved)
         self.state.doubtful, self.state.checked = state.doubtful, state.checked
+        self.state.usual = state.usual
+        self.state.confirmed = sure or (state.confirmed and state.lost == 0)
         self._remember(frame, best, sure)
         return Tracked(
             frame.time,
