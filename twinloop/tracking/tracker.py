@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twinloop.geometry.symmetry import unobservable_axes, unobservable_motions
+from twinloop.tracking.exposure import Exposure
 from twinloop.tracking.fitter import Attempt, Fitter, table_knowledge
 from twinloop.tracking.frame import CameraFrame, Frame
 from twinloop.tracking.measure import measure_previous
@@ -80,6 +81,7 @@ class Tracker:
         eyes = [Eye() for _ in frame.cameras]
         knowledge = table_knowledge(model, settings) if modes.plane else []
         self.fitter = Fitter(model, modes, settings, eyes, knowledge)
+        self.exposures = [Exposure(camera) for camera in frame.cameras]
         for eye, camera in zip(self.fitter.eyes, frame.cameras, strict=True):
             self._learn(eye, camera, self.state.pose)
 
@@ -100,6 +102,8 @@ class Tracker:
     def step(self, frame: Frame) -> Tracked:
         """The object in the next frame."""
         state, settings = self.state, self.settings
+        even = zip(self.exposures, frame.cameras, strict=True)
+        frame = replace(frame, cameras=tuple(light.even(camera) for light, camera in even))
         dt = frame.time - state.time
         predicted = perturb(state.pose, state.velocity * min(max(dt, 0.0), 0.1))
         best = self._follow(frame, predicted, dt)
