@@ -171,7 +171,21 @@ class _Run:
         if np.isfinite(self.settings.motion_dof):
             self.density = np.where(self.gap[:, None], self.wide, _widest(self.density))
         self.slow = _widest(self.slow)
-        return self.once(), odd
+        last = self.once()
+        return last, odd | self._set_aside(last)
+
+    def _set_aside(self, smoothed: Smoothed) -> NDArray[np.bool_]:
+        """Which nodes (n,) were seen far off the motion, where nothing else tells it as well.
+
+        Beside a gap there may be no other frame that says which of the two is wrong.
+        """
+        s = self.settings
+        if not np.isfinite(s.measurement_dof):
+            return np.zeros(len(self.seen), bool)
+        far = self.weight < (s.measurement_dof + 6.0) / (s.measurement_dof + s.gate)
+        own = np.linalg.eigvalsh(self.noise[:, :3, :3])[:, -1]
+        found = np.linalg.eigvalsh(smoothed.covariance[:, :3, :3])[:, -1]
+        return self.seen & far & (found > 4.0 * own)
 
     def _iterate(self, steps: int) -> Smoothed:
         """A fixed number of steps, the same for a clip seen otherwise; sets `motion`."""
