@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from twinloop.tracking.appearance import Shape
 from twinloop.tracking.clip import Undistortion, read_clip
 from twinloop.tracking.images import to_grey
 from twinloop.tracking.overlay import crop_around, draw_outline, tile
+from twinloop.tracking.pose_track import lost_intervals
 from twinloop.tracking.solver import WorldCamera, rotation_log
 
 
@@ -44,6 +46,9 @@ def metrics(tree: xr.DataTree, inputs: Inputs, params: Params) -> dict[str, Any]
             "ok": float((s == 0).mean()),
             "uncertain": float((s == 1).mean()),
             "lost": float((s == 2).mean()),
+            "lost_intervals_s": [list(i) for i in lost_intervals(data["time"].values, s)],
+            "motion_px": _motion(data.attrs),
+            "notes": [n for n in (data.attrs["motion_note"], data.attrs["lost_note"]) if n],
             "start": data.attrs["start_method"],
             "modes": data.attrs["modes"],
             "inliers_median": float(np.median(data["inliers"].values)),
@@ -55,6 +60,12 @@ def metrics(tree: xr.DataTree, inputs: Inputs, params: Params) -> dict[str, Any]
     out["ok"] = float((every == 0).mean())
     out["lost"] = float((every == 2).mean())
     return out
+
+
+def _motion(attributes: Mapping[Any, Any]) -> dict[str, float] | None:
+    """Median, 95 % and longest way from frame to frame, px, or None when it is not known."""
+    found = {k: float(attributes[f"motion_px_{k}"]) for k in ("median", "p95", "most")}
+    return None if found["most"] < 0 else found
 
 
 def _median(values: np.ndarray) -> float | None:

@@ -33,6 +33,8 @@ from twinloop.tracking.initialise import find_start
 from twinloop.tracking.model import ObjectModel, build_model
 from twinloop.tracking.model_checks import check_scale
 from twinloop.tracking.model_error import ModelError, model_error
+from twinloop.tracking.motion_hint import REACH, lost_note, motion_note, pixel_motion
+from twinloop.tracking.pose_track import PoseTrack
 from twinloop.tracking.robot_mask import JointMotion, RobotMask, session_motion
 from twinloop.tracking.session import Followed, follow, zoom_for
 from twinloop.tracking.settings import Settings
@@ -125,6 +127,23 @@ def dataset(followed: Followed) -> xr.Dataset:
     )
 
 
+def motion_attributes(
+    poses: PoseTrack, film: WorldCamera, model: ObjectModel, reach: float
+) -> dict[str, float | str]:
+    """How far the object moves from frame to frame, px of the film (-1: not known), and the note.
+
+    reach: px from frame to frame that are followed for certain.
+    """
+    moved = pixel_motion(poses, film, model.shape.hull)
+    return {
+        "motion_px_median": -1.0 if moved is None else moved.median,
+        "motion_px_p95": -1.0 if moved is None else moved.p95,
+        "motion_px_most": -1.0 if moved is None else moved.most,
+        "motion_note": motion_note(moved, reach),
+        "lost_note": lost_note(poses.time, poses.status, reach),
+    }
+
+
 @dataclass(frozen=True)
 class Robot:
     """The robot of a session, and where its clock stands against the camera's."""
@@ -181,7 +200,7 @@ def run(inputs: Inputs, params: Params) -> dict[str, xr.Dataset]:
     zoom = zoom_for(model, camera, params.object_size)
     where = f"datasets/{inputs.object}/reconstruct.zarr"
     check_scale(model.shape.renderer.vertices, camera, where)
-    camera, undistort = enlarge(camera, zoom), Undistortion(session.camera, zoom)
+    film, camera, undistort = camera, enlarge(camera, zoom), Undistortion(session.camera, zoom)
     position, quaternion = se3.to_position_quaternion(se3.inverse(camera.T_camera_world))
     groups = {
         "/": xr.Dataset(
@@ -202,7 +221,9 @@ def run(inputs: Inputs, params: Params) -> dict[str, xr.Dataset]:
         )
     }
     hints: list[NDArray[np.float64]] = []
+    known = model
     for push in track(session.pushes, "track pushes"):
+        model = known.fresh()
         still = undistort(rests[push.name])
         first = Frame(0.0, (CameraFrame(camera, still, to_grey(still)),))
         start = find_start(model, first, chosen, search=params.search, hints=hints)
@@ -229,5 +250,6 @@ def run(inputs: Inputs, params: Params) -> dict[str, xr.Dataset]:
             robot_mask=robot is not None,
             camera_knocked=knocks[0] if knocks else -1.0,
             unobservable=unobservable(model, followed.modes),
+            **motion_attributes(followed.poses, film, model, REACH / zoom),
         )
     return groups

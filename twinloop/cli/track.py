@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -111,6 +112,8 @@ def track(
             "world": "board" if found.table else "camera",
             "poses": str(target),
             "preview": None if preview is None else str(preview),
+            "lost_intervals": [list(span) for span in found.lost],
+            "motion_px": None if found.motion is None else asdict(found.motion),
             "notes": list(found.notes),
         }
         typer.echo(json.dumps(facts, sort_keys=True))

@@ -25,6 +25,13 @@ from twinloop.tracking.mask_search import poses_in_mask
 from twinloop.tracking.model import ObjectModel, build_model
 from twinloop.tracking.model_checks import check_scale
 from twinloop.tracking.modes import LEAST_TEXTURE
+from twinloop.tracking.motion_hint import (
+    REACH,
+    PixelMotion,
+    lost_note,
+    motion_note,
+    pixel_motion,
+)
 from twinloop.tracking.pose_files import check_ending, write_poses
 from twinloop.tracking.pose_track import OK, UNCERTAIN, PoseTrack
 from twinloop.tracking.preview import LiveWindow, Painter, check_film, write_preview
@@ -86,7 +93,9 @@ class VideoTrack(PoseTrack):
     the board's (z = 0 is the table), else it is the camera's; modes: what was measured, such as
     "region+texture+plane"; start: what found the object ("sift", "search", "outline", "hint",
     "none"); symmetry: in words, the turns under which the object looks the same;
-    sure: whether no other pose fitted the start as well; notes: what a person should know.
+    sure: whether no other pose fitted the start as well; motion: px from frame to frame, None when
+    that is not known; notes: what a person should know, such as when the object was lost (`lost`
+    lists the intervals).
     """
 
     camera: WorldCamera
@@ -95,6 +104,7 @@ class VideoTrack(PoseTrack):
     start: str
     symmetry: str
     sure: bool
+    motion: PixelMotion | None
     notes: tuple[str, ...]
 
     def share(self, status: int) -> float:
@@ -202,7 +212,8 @@ class _Run:
     """One clip on its way from pictures to poses."""
 
     def __init__(self, twin: Twin, clip: ClipSetup, settings: Settings, mask: Mask | None) -> None:
-        self.files, self.model, self.clip = twin.files, twin.model, clip
+        # What was rendered for other clips would decide what is rendered for this one.
+        self.files, self.model, self.clip = twin.files, twin.model.fresh(), clip
         # A focal length that is not known exactly is an error along the line of sight.
         floor = float(np.hypot(settings.floor_range, clip.focal_std))
         self.settings = replace(settings, floor_range=floor)
@@ -250,6 +261,11 @@ class _Run:
                 "another frame, and uncertain. Fix the camera, or cut the clip there."
             )
         poses = followed.poses
+        moved = pixel_motion(poses, self.clip.camera, self.model.shape.hull)
+        # Enlarged pictures leave less of the film's own pixels to be searched.
+        reach = REACH * float(self.clip.camera.intrinsics[0] / self.camera.intrinsics[0])
+        said = motion_note(moved, reach), lost_note(poses.time, poses.status, reach)
+        self.notes.extend(note for note in said if note)
         return VideoTrack(
             poses.time,
             poses.pose,
@@ -263,6 +279,7 @@ class _Run:
             "none" if start is None else start.method,
             self.model.symmetry.describe(),
             start is not None and start.sure and not twice,
+            moved,
             tuple(self.notes),
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import cv2
 import numpy as np
@@ -59,6 +59,13 @@ class ObjectModel:
     def rest_height(self) -> float:
         """Height of the object's origin above the table as it most likely rests, m."""
         return self.rests[0].height
+
+    def fresh(self) -> ObjectModel:
+        """The same model without the views that earlier clips had rendered.
+
+        Poses of a clip must not depend on what was tracked before.
+        """
+        return self if self.look is None else replace(self, look=replace(self.look, views=[]))
 
     def shrunk(self, factor: int) -> list[Reference]:
         """The references at 1/factor of their size, made once."""

@@ -27,3 +27,21 @@ class PoseTrack:
     status: NDArray[np.int8]
     velocity: Array
     velocity_covariance: Array
+
+    @property
+    def lost(self) -> list[tuple[float, float]]:
+        """Intervals in which the object was lost; see lost_intervals."""
+        return lost_intervals(self.time, self.status)
+
+
+def lost_intervals(time: Array, status: NDArray[np.integer]) -> list[tuple[float, float]]:
+    """First and last time, s, of every run of lost frames.
+
+    Args:
+        time: (n,) s.
+        status: (n,) 0 ok, 1 uncertain, 2 lost.
+    """
+    lost = np.concatenate([[False], np.asarray(status) == LOST, [False]]).astype(np.int8)
+    change = np.diff(lost)
+    first, after = np.flatnonzero(change == 1), np.flatnonzero(change == -1)
+    return [(float(time[i]), float(time[j - 1])) for i, j in zip(first, after, strict=True)]
