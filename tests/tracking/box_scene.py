@@ -111,6 +111,7 @@ class BoxScene:
             table[py : py + s, px : px + s] = mark[..., None]
         self.table = table
         self.rng = np.random.default_rng(self.seed + 1)
+        self._tables: dict[bytes, Array] = {}
 
     def mesh(self, cells: int = 4) -> tuple[Array, Array, Array]:
         """Vertices (v,3) m, faces (f,3) wound outwards, vertex colours (v,3) of the box."""
@@ -172,6 +173,32 @@ class BoxScene:
             ((np.concatenate(colours) - 0.5) / 0.28209479)[:, None].astype(np.float32),
         )
 
+    def _table_seen(self, K: Array, T_world_camera: Array, W: int, H: int) -> Array:
+        """The table without anything on it (H, W, 3), kept for the last two cameras."""
+        key = K.tobytes() + np.asarray(T_world_camera, float).tobytes() + bytes(f"{W} {H}", "ascii")
+        if key in self._tables:
+            return self._tables[key]
+        T_cw = np.linalg.inv(T_world_camera)
+        image = np.full((H, W, 3), 60, np.float32)
+        n = len(self.table)
+        plane = np.array([[1 / n, 0, 0.5 / n - 0.5], [0, -1 / n, 0.5 - 0.5 / n], [0, 0, 1]])
+        ground = K @ np.stack([T_cw[:3, 0], T_cw[:3, 1], T_cw[:3, 3]], 1) @ plane
+        u, v = np.meshgrid(np.arange(W), np.arange(H))
+        rays = np.stack([(u - K[0, 2]) / K[0, 0], (v - K[1, 2]) / K[1, 1], np.ones(u.shape)], -1)
+        down = rays @ T_cw[:3, 2]
+        below = down < -1e-6
+        reach = np.where(below, -T_world_camera[2, 3] / np.where(below, down, -1), 1e6)
+        hit = (rays @ T_world_camera[:2, :3].T) * reach[..., None] + T_world_camera[:2, 3]
+        on_table = below & (np.abs(hit) < 0.5).all(-1)
+        warped = cv2.warpPerspective(
+            self.table.astype(np.float32), ground, (W, H), flags=cv2.INTER_LINEAR
+        )
+        image[on_table] = warped[on_table]
+        if len(self._tables) >= 2:  # a moving camera would fill the memory
+            self._tables.pop(next(iter(self._tables)))
+        self._tables[key] = image
+        return image
+
     def render(
         self,
         intrinsics: Array,
@@ -200,20 +227,12 @@ class BoxScene:
             p = (points @ T_cw[:3, :3].T + T_cw[:3, 3]) @ K.T
             return (p[:, :2] / p[:, 2:]).astype(np.float32)
 
-        image = np.full((H, W, 3), 60, np.float32)
+        image = self._table_seen(K, T_world_camera, W, H).copy()
 
         def paint(corners_world: Array, texture: Array) -> None:
             h, w = texture.shape[:2]
             src = np.array(
                 [[-0.5, -0.5], [w - 0.5, -0.5], [w - 0.5, h - 0.5], [-0.5, h - 0.5]], np.float32
-            )
-            m = cv2.getPerspectiveTransform(src, project(corners_world))
-            warped = cv2.warpPerspective(
-                texture.astype(np.float32),
-                m,
-                (W, H),
-                flags=cv2.INTER_LINEAR,
-                borderMode=cv2.BORDER_REPLICATE,
             )
             # OpenCV's polygons hold their border's pixels, too: a box half a pixel too large.
             q = project(corners_world).astype(np.float64)
@@ -225,24 +244,19 @@ class BoxScene:
                 (ax, ay), (bx, by) = q[i], q[(i + 1) % 4]
                 sides.append((bx - ax) * (y - ay) - (by - ay) * (x - ax))
             inside = np.all([s >= 0 for s in sides], 0) | np.all([s <= 0 for s in sides], 0)
-            mask = np.zeros((H, W), np.uint8)
-            mask[low[1] : high[1], low[0] : high[0]] = inside
-            image[mask > 0] = warped[mask > 0]
+            if inside.size == 0:
+                return
+            m = cv2.getPerspectiveTransform(src, (q - low).astype(np.float32))
+            warped = cv2.warpPerspective(
+                texture.astype(np.float32),
+                m,
+                (int(high[0] - low[0]), int(high[1] - low[1])),
+                flags=cv2.INTER_LINEAR,
+                borderMode=cv2.BORDER_REPLICATE,
+            )
+            part = image[low[1] : high[1], low[0] : high[0]]
+            part[inside] = warped[inside]
 
-        n = len(self.table)
-        plane = np.array([[1 / n, 0, 0.5 / n - 0.5], [0, -1 / n, 0.5 - 0.5 / n], [0, 0, 1]])
-        ground = K @ np.stack([T_cw[:3, 0], T_cw[:3, 1], T_cw[:3, 3]], 1) @ plane
-        u, v = np.meshgrid(np.arange(W), np.arange(H))
-        rays = np.stack([(u - K[0, 2]) / K[0, 0], (v - K[1, 2]) / K[1, 1], np.ones(u.shape)], -1)
-        down = rays @ T_cw[:3, 2]
-        below = down < -1e-6
-        reach = np.where(below, -T_world_camera[2, 3] / np.where(below, down, -1), 1e6)
-        hit = (rays @ T_world_camera[:2, :3].T) * reach[..., None] + T_world_camera[:2, 3]
-        on_table = below & (np.abs(hit) < 0.5).all(-1)
-        warped = cv2.warpPerspective(
-            self.table.astype(np.float32), ground, (W, H), flags=cv2.INTER_LINEAR
-        )
-        image[on_table] = warped[on_table]
         if T_world_object is not None:
             eye = T_world_camera[:3, 3]
             for corners, texture in self.faces:
