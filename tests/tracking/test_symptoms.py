@@ -23,6 +23,7 @@ from twinloop.tracking.motion_hint import (
     suggested_rate,
 )
 from twinloop.tracking.pose_track import LOST, OK, PoseTrack
+from twinloop.tracking.settings import Settings
 from twinloop.tracking.solver import rotation_log
 from twinloop.tracking.tracker import unobservable
 
@@ -98,10 +99,10 @@ def test_fast_motion_is_followed_or_flagged_and_a_rate_is_said(tmp_path: Path) -
     scene = capture.box_scene()
     capture.write_twin(tmp_path / "twin", scene)
     capture.write_camera(tmp_path)
-    steps = [-0.13, -0.13, -0.05, 0.03, 0.11, 0.11, 0.11]
+    steps = [-0.05, 0.03, 0.11, 0.11]
     truth = np.array([capture.standing(scene, x, 0.03, 0.4) for x in steps])
     hidden = clips.covered(capture.picture(scene), [(150, 20), (399, 20), (399, 299)], (90, 60, 50))
-    images = [capture.picture(scene, T) for T in truth] + [hidden] * 2
+    images = [*(capture.picture(scene, T) for T in truth), hidden]
     clip = capture.write_clip(tmp_path / "fast.mp4", images)
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")
@@ -110,18 +111,18 @@ def test_fast_motion_is_followed_or_flagged_and_a_rate_is_said(tmp_path: Path) -
             twinloop.tracking.api.read_twin(tmp_path / "twin", views=8),
             camera=tmp_path / "camera.yaml",
             board=tmp_path / "board.yaml",
-            box=(65, 77, 90, 85),
+            box=(123, 80, 96, 90),
         )
-    truth = np.concatenate([truth, truth[-1:], truth[-1:]])
+    truth = np.concatenate([truth, truth[-1:]])
     assert len(clips.wrong_and_ok(made, truth, scene.mesh()[0])) == 0
-    assert (made.status[5:7] == OK).all()
+    assert made.status[3] == OK
     assert made.motion is not None
     assert 50 < made.motion.most < 70
-    assert (made.status[7:] == LOST).all()
+    assert made.status[4] == LOST
     (fast,) = [note for note in made.notes if "px from frame to frame (" in note]
     assert "Film with 120 frames per second or more (this clip has 30)" in fast
     (lost,) = [note for note in made.notes if "was lost" in note]
-    assert "from 0.23 s to the end" in lost
+    assert "from 0.13 s to the end" in lost
     assert {fast, lost} <= {str(w.message) for w in heard if w.category is CaptureWarning}
 
 
@@ -228,3 +229,19 @@ def test_modes_follow_the_print_on_one_and_the_same_box() -> None:
     plain_names, plain_cells = modes_of(*clips.plain())
     assert plain_names == "region+plane"
     assert plain_cells < 4 < 12 < cells
+
+
+def test_poses_do_not_depend_on_the_clips_before() -> None:
+    """Views of the twin rendered for one clip do not serve the next: equal poses, bit by bit."""
+    scene, model = clips.printed()
+    truth = np.array([clips.standing(BOX, 0.004 * i, 0.02, 0.4) for i in range(2)])
+    other = np.array([clips.standing(BOX, 0.1, 0.04, 0.5)])
+    frames = clips.frames_of(clips.pictures(scene, truth))
+    used = model.fresh()
+    first = clips.follow(used, frames[0], clips.given(truth[0]), frames, Settings(), plane=True)
+    clips.tracked(used, clips.frames_of(clips.pictures(scene, other)), clips.given(other[0]))
+    assert used.look is not None
+    assert used.look.views
+    again = clips.tracked(used, frames, clips.given(truth[0]))
+    assert np.array_equal(first.poses.pose, again.poses.pose)
+    assert np.array_equal(first.poses.covariance, again.poses.covariance)
