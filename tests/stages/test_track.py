@@ -51,6 +51,11 @@ def test_box_is_tracked_within_2_mm_and_reported(tmp_path: Path) -> None:
     metrics = report.metrics(tree, inputs, params)
     assert metrics["ok"] > 0.9
     assert metrics["board_rms_px"] < 0.5
+    slide = metrics["pushes"]["push_000"]
+    assert slide["lost_intervals_s"] == []
+    # 52 mm in 0.7 s, smoothly, at 18 frames in 1.4 s: 8.6 mm or 5 px in the fastest frame.
+    assert 2 < slide["motion_px"]["p95"] <= slide["motion_px"]["most"] < 10
+    assert slide["notes"] == []
     for name, figure in report.plots(tree, inputs, params).items():
         figure.savefig(tmp_path / f"{name}.png")
         assert (tmp_path / f"{name}.png").stat().st_size > 5000
