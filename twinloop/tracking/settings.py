@@ -19,14 +19,17 @@ class Settings:
     floor_*: errors that no averaging removes (range: as a part of the distance); prior_speed,
     prior_turn: m/s and rad/s by which a motion may differ from the last one; unseen_*: the same of
     an object that nothing sees; fastest, fastest_turn: m/s, rad/s that no pushed object exceeds;
-    least_*: below them a pose is not believed; good_quality, largest_sigma and usual_merit (share
-    of that of former frames): what `ok` asks for; learning: share of a frame's colours taken over.
+    photometric: whether the twin's picture has the last word, pixel by pixel, where texture is
+    followed; least_*: below them a pose is not believed; good_quality, largest_sigma and
+    usual_merit (share of that of former frames): what `ok` asks for; learning: share of a frame's
+    colours taken over.
     """
 
     features: int = 80
     sigma_live: float = 0.5
     sigma_scan: float = 0.8
     correlated: float = 25.0
+    photometric: bool = True
     edges: float = 60.0
     edges_with_points: float = 8.0
     contact_sigma: float = 0.0004

@@ -57,11 +57,12 @@ class Eye:
 class Sight:
     """One camera's measurements about a pose.
 
-    known: (h, w) bool of the view's window; visible: share of the object that nothing hides;
-    score: silhouette against colours, in [-1, 1].
+    pose: (4, 4) T_world_object of the view; known: (h, w) bool of its window; visible: share of
+    the object that nothing hides; score: silhouette against colours, in [-1, 1].
     """
 
     frame: CameraFrame
+    pose: Array
     view: View
     known: Bool
     visible: float
@@ -128,7 +129,7 @@ def look(
     if modes.region:
         renderer = model.shape.renderer
         outline = contour(renderer, frame.camera, pose, view.window, view.hits, view.step)
-    return Sight(frame, view, known, visible, score, outline, odds)
+    return Sight(frame, pose, view, known, visible, score, outline, odds)
 
 
 def foreign(odds: OddsImage, mask: Bool) -> Bool:

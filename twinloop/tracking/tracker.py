@@ -125,6 +125,7 @@ class Tracker:
         if best is None or not trusted or (low and state.lost > 0):
             # What was out of sight has to be seen well before it is believed again.
             return self._hold(frame, 0.0 if best is None else best.visible)
+        best = self.fitter.refine(frame, best)
         solution = best.solution
         jumped = not self.fitter.plausible(state.pose, best.pose, max(dt, 1 / 240))
         fresh = state.lost > 0 or jumped or dt > 0.1 or dt <= 0
