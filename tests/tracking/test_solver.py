@@ -18,9 +18,12 @@ from twinloop.tracking.solver import (
     Correspondences,
     PointTerm,
     WorldCamera,
+    line_jacobian,
+    median,
     perturb,
     point_system,
     project,
+    rotation_exp,
     rotation_log,
     solve_pose,
 )
@@ -70,6 +73,47 @@ def test_jacobians_equal_finite_differences() -> None:
         for (high, low), jacobian in zip(pairs, analytic, strict=True):
             # Residuals are measured minus predicted, hence the sign.
             assert (low - high) / (2 * h) == pytest.approx(jacobian[:, k], rel=1e-5, abs=1e-5)
+
+
+def test_line_jacobian_is_the_points_along_their_normals() -> None:
+    """The derivative along a normal is the normal times that of the point."""
+    rng = np.random.default_rng(1)
+    points = rng.uniform(-0.05, 0.05, (7, 3))
+    normals = rng.normal(0, 1, (7, 2))
+    both = point_system(CAMERA, TRUE, points, np.zeros((7, 2)))[1]
+    expected = np.einsum("nk,nki->ni", normals, both)
+    assert line_jacobian(CAMERA, TRUE, points, normals) == pytest.approx(expected, abs=1e-9)
+
+
+def test_one_rotation_is_as_many() -> None:
+    """Single rotations take another way than arrays of them, with the same result; all angles."""
+    rng = np.random.default_rng(2)
+    axes = rng.normal(0, 1, (200, 3))
+    axes /= np.linalg.norm(axes, axis=1, keepdims=True)
+    angles = np.concatenate([np.logspace(-14, -1, 100), np.linspace(0.1, np.pi - 1e-6, 100)])
+    vectors = axes * angles[:, None]
+    matrices = rotation_exp(vectors)
+    for vector, matrix in zip(vectors, matrices, strict=True):
+        assert rotation_exp(vector) == pytest.approx(matrix, abs=1e-14)
+        assert rotation_log(matrix) == pytest.approx(rotation_log(matrix[None])[0], abs=1e-9)
+    assert rotation_log(np.eye(3)) == pytest.approx(np.zeros(3))
+
+
+def test_rotations_stay_rotations() -> None:
+    """Rounding does not add up over many steps, and a poor rotation is mended."""
+    rng = np.random.default_rng(3)
+    moved = TRUE.copy()
+    moved[:3, :3] *= 1 + 1e-5
+    for _ in range(300):
+        moved = perturb(moved, rng.normal(0, 0.1, 6))
+    assert moved[:3, :3].T @ moved[:3, :3] == pytest.approx(np.eye(3), abs=1e-14)
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 10])
+def test_median(count: int) -> None:
+    """The same as NumPy's."""
+    values = np.random.default_rng(count).normal(0, 1, count)
+    assert median(values) == np.median(values)
 
 
 def test_a_third_of_outliers_does_not_move_the_pose() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,28 +21,30 @@ LARGEST = 5.0
 
 def bins(rgb: Image) -> NDArray[np.int32]:
     """Histogram bins of colours (..., 3) u1."""
-    c = (rgb >> (8 - BITS)).astype(np.int32)
-    return np.asarray((c[..., 0] << (2 * BITS)) | (c[..., 1] << BITS) | c[..., 2])
+    r, g, b = (np.asarray(rgb[..., i] >> (8 - BITS), np.int32) for i in range(3))
+    return np.asarray((r << (2 * BITS)) | (g << BITS) | b)
 
 
 def histogram(rgb: Image) -> Float32:
-    """Probabilities (bins,) of colours (n, 3); neighbouring bins share a part of their count.
+    """Probabilities (bins,) of colours (n, 3)."""
+    return shared(bins(rgb).ravel())
+
+
+def shared(found: NDArray[np.int32]) -> Float32:
+    """Probabilities (bins,) of pixels in bins (n,); neighbouring bins share part of their count.
 
     Noise and lighting move colours over the borders of bins; without sharing, a pixel beside a
     border would count as never seen.
     """
     size = 1 << BITS
-    counts = np.bincount(bins(rgb).ravel(), minlength=size**3).astype(np.float32)
+    counts = np.bincount(found, minlength=size**3).astype(np.float32)
     cube = counts.reshape(size, size, size)
     for axis in range(3):
-        moved = np.zeros_like(cube)
-        for shift in (-1, 1):
-            part = np.roll(cube, shift, axis)
-            edge = [slice(None)] * 3
-            edge[axis] = slice(0, 1) if shift == 1 else slice(size - 1, size)
-            part[tuple(edge)] = 0
-            moved += part
-        cube = 0.6 * cube + 0.2 * moved
+        old = np.moveaxis(cube, axis, 0)
+        cube = 0.6 * cube
+        new, part = np.moveaxis(cube, axis, 0), np.float32(0.2) * old
+        new[1:] += part[:-1]
+        new[:-1] += part[1:]
     return np.asarray(cube.ravel() / max(float(cube.sum()), 1.0), np.float32)
 
 
@@ -57,6 +60,12 @@ class ColourModel:
         """The model of two sets of pixels (n, 3) u1."""
         return ColourModel(histogram(inside), histogram(outside))
 
+    @staticmethod
+    def split(rgb: Image, inside: NDArray[np.bool_], outside: NDArray[np.bool_]) -> ColourModel:
+        """The model of an image (h, w, 3) u1 from masks (h, w) of its two sets of pixels."""
+        found = bins(rgb)
+        return ColourModel(shared(found[inside]), shared(found[outside]))
+
     def mixed(self, other: ColourModel, share: float) -> ColourModel:
         """This model with `share` of the other one: slow adaption to light."""
         return ColourModel(
@@ -64,7 +73,7 @@ class ColourModel:
             (1 - share) * self.outside + share * other.outside,
         )
 
-    @property
+    @cached_property
     def table(self) -> Float32:
         """Log odds (bins,) that a pixel of this colour is the object's."""
         odds = np.log((self.inside + RARE) / (self.outside + RARE))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from twinloop.geometry import se3
 from twinloop.tracking.solver import System, rotation_log
 
 Array = NDArray[np.float64]
@@ -64,8 +64,12 @@ class PosePrior:
     def system(self, pose: Array, turn: int) -> System | None:
         """Normal equations that pull back to the expected pose."""
         residual = motion(pose, self.pose)
-        information: Array = np.asarray(np.linalg.inv(self.covariance), np.float64)
-        return System(information, information @ residual, prior=True)
+        return System(self.information, self.information @ residual, prior=True)
+
+    @cached_property
+    def information(self) -> Array:
+        """The inverse (6, 6) of the covariance."""
+        return np.asarray(np.linalg.inv(self.covariance), np.float64)
 
 
 def motion(first: Array, second: Array) -> Array:
@@ -84,12 +88,12 @@ def normal_equations(residual: Array, jacobian: Array, weight: Array) -> System 
 
 def contact_system(pose: Array, contact: Contact) -> tuple[Array, Array, Array]:
     """Residual (1,), Jacobian (1, 6) and weight (1,) of the lowest hull vertex on the table."""
-    rotated = contact.hull @ pose[:3, :3].T
-    i = int(np.argmin(rotated[:, 2]))
-    residual = contact.height - (rotated[i, 2] + pose[2, 3])
-    jacobian = np.concatenate([[0.0, 0.0, 1.0], np.cross(rotated[i], [0.0, 0.0, 1.0])])
+    i = int(np.argmin(contact.hull @ pose[2, :3]))
+    x, y, z = (pose[:3, :3] @ contact.hull[i]).tolist()
+    residual = contact.height - (z + float(pose[2, 3]))
     inside = max(0.0, 1 - (residual / contact.cutoff) ** 2) ** 2
-    return np.array([residual]), jacobian[None], np.array([inside / contact.sigma**2])
+    jacobian = np.array([[0.0, 0.0, 1.0, y, -x, 0.0]])  # the cross product of lever and z
+    return np.array([residual]), jacobian, np.array([inside / contact.sigma**2])
 
 
 def rest_system(pose: Array, rest: RestPrior) -> tuple[Array, Array, Array]:
@@ -98,6 +102,7 @@ def rest_system(pose: Array, rest: RestPrior) -> tuple[Array, Array, Array]:
     residual = np.array([rest.height - pose[2, 3], -up[0], -up[1]])
     jacobian = np.zeros((3, 6))
     jacobian[0, 2] = 1.0
-    jacobian[1:, 3:] = -se3.skew(up)[:2]
+    x, y, z = up.tolist()
+    jacobian[1, 4:], jacobian[2, 3], jacobian[2, 5] = (z, -y), -z, x
     weight = 1 / np.array([rest.sigma_height, rest.sigma_tilt, rest.sigma_tilt]) ** 2
     return residual, jacobian, weight

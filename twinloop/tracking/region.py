@@ -9,6 +9,7 @@ and contour points come from the pose itself, not from stored viewpoints.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import cv2
 import numpy as np
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 
 from twinloop.tracking.colours import ColourModel, bins
 from twinloop.tracking.contour import Contour
-from twinloop.tracking.solver import System, WorldCamera, point_system, tukey
+from twinloop.tracking.solver import System, WorldCamera, line_jacobian, median, tukey
 
 Array = NDArray[np.float64]
 Image = NDArray[np.uint8]
@@ -51,6 +52,20 @@ class OddsImage:
         odds = colours.table[bins(rgb[y0:y1, x0:x1])]
         return OddsImage(window, odds * known, known.astype(np.float32))
 
+    @cached_property
+    def clear(self) -> bool:
+        """Whether all pixels may be used."""
+        return bool(self.known.all())
+
+    def lines(self, x: Float32, y: Float32) -> tuple[Float32, NDArray[np.bool_]]:
+        """Log odds (n, m) along lines of pixels (n, m), and which lines (n,) may be used."""
+        odds = np.asarray(cv2.remap(self.odds, x, y, cv2.INTER_LINEAR), np.float32)
+        h, w = self.odds.shape
+        if self.clear and min(x.min(), y.min()) >= 0 and x.max() <= w - 1 and y.max() <= h - 1:
+            return odds, np.ones(len(x), np.bool_)
+        known = np.asarray(cv2.remap(self.known, x, y, cv2.INTER_NEAREST))
+        return odds, known.mean(1) > 0.9
+
 
 def edge_model() -> tuple[Array, Array]:
     """Probability (STEP,) of being inside, and outside, for segments about an edge."""
@@ -82,31 +97,31 @@ class RegionTerm:
             return None
         pixels, normals = contour_lines(self.camera, c, pose)
         segments = OFFSETS + STEP - 1
-        at = np.arange(segments * scale) - 0.5 * (segments * scale - 1)
-        x = (pixels[:, :1] - self.image.window[0] + at * normals[:, :1]).astype(np.float32)
-        y = (pixels[:, 1:] - self.image.window[1] + at * normals[:, 1:]).astype(np.float32)
-        odds = np.asarray(cv2.remap(self.image.odds, x, y, cv2.INTER_LINEAR))
-        known = np.asarray(cv2.remap(self.image.known, x, y, cv2.INTER_NEAREST))
+        at = np.arange(segments * scale, dtype=np.float32) - 0.5 * (segments * scale - 1)
+        start = (pixels - self.image.window[:2]).astype(np.float32)
+        way = normals.astype(np.float32)
+        x, y = (start[:, i, None] + at * way[:, i, None] for i in range(2))
+        odds, known = self.image.lines(x, y)
         room = max(3.0, 1.5 * scale)
-        usable = (known.mean(1) > 0.9) & (c.inside > room) & (c.outside > room)
+        usable = known & (c.inside > room) & (c.outside > room)
         # What lies beyond the object's other side, or in a bay of it, says nothing of this edge.
-        odds = np.where((at < -c.inside[:, None]) | (at > c.outside[:, None]), 0.0, odds)
-        summed = odds.reshape(len(odds), segments, scale).sum(2)
-        share = 1 / (1 + np.exp(-np.clip(summed, -12, 12)))
+        inside, outside = (v[:, None].astype(np.float32) for v in (c.inside, c.outside))
+        odds *= (at >= -inside) & (at <= outside)
+        summed = np.zeros((len(odds), segments), np.float32)
+        for i in range(scale):
+            summed += odds[:, i::scale]
+        share = np.asarray(1 / (1 + np.exp(-np.clip(summed, -12, 12))), np.float32)
         mean, variance, certain = offsets(share)
         good = usable & certain
         if good.sum() < 12:
             return None
         residual = mean[good] * scale
         spread = np.sqrt(np.maximum(variance[good] * scale**2, LEAST_SIGMA**2) + self.sigma**2)
-        points = c.points[good]
-        _, jacobian = point_system(self.camera, pose, points, pixels[good])
-        along = np.einsum("nk,nki->ni", normals[good], jacobian)
+        along = line_jacobian(self.camera, pose, c.points[good], normals[good])
         weight = 1 / spread**2
         if scale <= 2:
-            middle = np.median(residual)
-            off = np.abs(residual - middle)
-            weight = weight * tukey(off, max(6 * float(np.median(off)), 3.0))
+            off = np.abs(residual - median(residual))
+            weight = weight * tukey(off, max(6 * median(off), 3.0))
         kept = float((weight * spread**2).sum())
         if kept < 8:
             return None
@@ -127,25 +142,24 @@ def contour_lines(camera: WorldCamera, contour: Contour, pose: Array) -> tuple[A
     T = camera.T_camera_world @ pose
     p = contour.points @ T[:3, :3].T + T[:3, 3]
     d = contour.normals @ T[:3, :3].T
-    fx, fy, cx, cy = camera.intrinsics
     z = np.maximum(p[:, 2:], 1e-6)
     ratio = p[:, :2] / z
-    normals = (d[:, :2] - ratio * d[:, 2:]) * [fx, fy]
-    normals /= np.maximum(np.linalg.norm(normals, axis=1, keepdims=True), 1e-12)
-    return ratio * [fx, fy] + [cx, cy], normals
+    normals = (d[:, :2] - ratio * d[:, 2:]) * camera.intrinsics[:2]
+    normals /= np.maximum(np.sqrt((normals * normals).sum(1)), 1e-12)[:, None]
+    return ratio * camera.intrinsics[:2] + camera.intrinsics[2:], normals
 
 
-def offsets(share: Array) -> tuple[Array, Array, NDArray[np.bool_]]:
+def offsets(share: Float32) -> tuple[Array, Array, NDArray[np.bool_]]:
     """Mean and variance (n,) of the contour's offset in segments, and which lines show an edge.
 
     share: (n, OFFSETS + STEP - 1) probability that each segment is inside.
     """
-    inside, outside = edge_model()
     ds = np.arange(OFFSETS) - (OFFSETS - 1) / 2
-    windows = np.lib.stride_tricks.sliding_window_view(share, STEP, axis=1)
-    log = np.log(inside * windows + outside * (1 - windows)).sum(2)
-    log -= log.max(1, keepdims=True)
-    p = np.exp(log)
+    # Eight factors above 0.07 are far from what a float32 cannot hold: no logarithms are needed.
+    product = np.ones((len(share), OFFSETS), np.float32)
+    for k, (inside, outside) in enumerate(zip(*edge_model(), strict=True)):
+        product *= share[:, k : k + OFFSETS] * np.float32(inside - outside) + np.float32(outside)
+    p = product.astype(np.float64)
     p /= p.sum(1, keepdims=True)
     mean = p @ ds
     variance = p @ ds**2 - mean**2
