@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from twinloop.tracking.contour import Contour
 from twinloop.tracking.region import contour_lines
-from twinloop.tracking.solver import System, WorldCamera, point_system, tukey
+from twinloop.tracking.solver import System, WorldCamera, line_jacobian, median, tukey
 
 Array = NDArray[np.float64]
 Image = NDArray[np.uint8]
@@ -65,11 +65,9 @@ class EdgeTerm:
         if good.sum() < 12:
             return None
         residual = offset[good]
-        points = c.points[good]
-        _, jacobian = point_system(self.camera, pose, points, pixels[good])
-        along = np.einsum("nk,nki->ni", normals[good], jacobian)
-        off = np.abs(residual - np.median(residual))
-        weight = tukey(off, max(4 * 1.4826 * float(np.median(off)), 0.8)) / self.sigma**2
+        along = line_jacobian(self.camera, pose, c.points[good], normals[good])
+        off = np.abs(residual - median(residual))
+        weight = tukey(off, max(4 * 1.4826 * median(off), 0.8)) / self.sigma**2
         kept = max(float(weight.sum()) * self.sigma**2, 1e-9)
         scale = float(np.sqrt((weight * residual**2).sum() / max(kept, 1e-9)))
         weight = weight * min(1.0, self.correlated / kept) / max(scale, 1.0) ** 2
