@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import ConvexHull
 
-from twinloop.geometry.raycast import MeshRenderer
+from twinloop.geometry.raycast import MeshRender, MeshRenderer
 from twinloop.tracking.solver import WorldCamera
 
 Array = NDArray[np.float64]
@@ -21,17 +22,43 @@ Window = tuple[int, int, int, int]
 class View:
     """The mesh seen at a pose, in a window of the image.
 
-    window: (x0, y0, x1, y1) px; points: (h, w, 3) float32 object points, m; mask: (h, w) bool.
-    Rays are cast at every `step`-th pixel: hits (h', w') bool and normals (h', w', 3) float32,
-    object frame, are there only.
+    window: (x0, y0, x1, y1) px; mask: (h, w) bool. Rays are cast at every `step`-th pixel: hits
+    (h', w') bool and normals (h', w', 3) float32, object frame, are there only. cast: what the
+    rays gave with `intrinsics`, from T_camera_object `T`.
     """
 
     window: Window
-    points: NDArray[np.float32]
     mask: NDArray[np.bool_]
     step: int
-    hits: NDArray[np.bool_]
-    normals: NDArray[np.float32]
+    cast: MeshRender
+    intrinsics: Array
+    T: Array
+
+    @property
+    def hits(self) -> NDArray[np.bool_]:
+        """(h', w') whether a ray hit."""
+        return self.cast.mask
+
+    @property
+    def normals(self) -> NDArray[np.float32]:
+        """(h', w', 3) unit normals, object frame."""
+        return self.cast.normal
+
+    @cached_property
+    def points(self) -> NDArray[np.float32]:
+        """(h, w, 3) float32 object points, m; made when first asked for."""
+        R = self.T[:3, :3].astype(np.float32)
+        coarse = (self.cast.points(self.intrinsics) - self.T[:3, 3].astype(np.float32)) @ R
+        return coarse if self.step == 1 else filled(coarse, self.step, self.mask.shape)
+
+
+def filled(coarse: NDArray[np.float32], step: int, shape: tuple[int, ...]) -> NDArray[np.float32]:
+    """Values (h', w', ...) at every `step`-th pixel, linearly between them: (h, w, ...)."""
+    h, w = shape
+    columns = (np.arange(w, dtype=np.float32) / step)[None].repeat(h, 0)
+    rows = (np.arange(h, dtype=np.float32) / step)[:, None].repeat(w, 1)
+    out = cv2.remap(coarse, columns, rows, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
+    return np.asarray(out, np.float32)
 
 
 @dataclass(frozen=True)
@@ -79,42 +106,29 @@ class Shape:
             return None
         return int(low[0]), int(low[1]), int(high[0]), int(high[1])
 
-    def view(self, camera: WorldCamera, pose: Array, margin: int = 12) -> View | None:
+    def view(
+        self, camera: WorldCamera, pose: Array, margin: int = 12, rays: int = 64
+    ) -> View | None:
         """Object points and mask in the window around the object under T_world_object `pose`.
 
-        Large windows are cast at every second to fourth pixel and filled in between: surfaces are
-        smooth at that scale, and a ray costs more than all that is done with it.
+        Large windows are cast at every second to fourth pixel, so that some `rays` of them go
+        across, and filled in between: surfaces are smooth at that scale, and a ray costs more than
+        all that is done with it.
         """
         window = self.window(camera, pose, margin)
         if window is None:
             return None
         x0, y0, x1, y1 = window
-        step = int(np.clip(np.sqrt((x1 - x0) * (y1 - y0)) / 64, 1, 4))
+        step = int(np.clip(np.sqrt((x1 - x0) * (y1 - y0)) / rays, 1, 256 // rays))
         width, height = (x1 - x0 + step - 1) // step, (y1 - y0 + step - 1) // step
         fx, fy, cx, cy = (float(v) for v in camera.intrinsics)
         coarse = np.array([fx / step, fy / step, (cx - x0) / step, (cy - y0) / step])
         T = camera.T_camera_world @ pose
-        image = self.renderer.render(coarse, width, height, T)
-        R = T[:3, :3].astype(np.float32)
-        points = (image.points(coarse) - T[:3, 3].astype(np.float32)) @ R
-        solid = image.mask
-        if step == 1:
-            return View(window, points, solid, step, solid, image.normal)
-        columns = (np.arange(x1 - x0, dtype=np.float32) / step)[None].repeat(y1 - y0, 0)
-        rows = (np.arange(y1 - y0, dtype=np.float32) / step)[:, None].repeat(x1 - x0, 1)
-        edge = cv2.BORDER_REPLICATE
-        fine = cv2.remap(points, columns, rows, cv2.INTER_LINEAR, borderMode=edge)
-        share = cv2.remap(
-            solid.astype(np.float32), columns, rows, cv2.INTER_LINEAR, borderMode=edge
-        )
-        return View(
-            window,
-            np.asarray(fine, np.float32),
-            np.asarray(share > 0.999),
-            step,
-            solid,
-            image.normal,
-        )
+        cast = self.renderer.render(coarse, width, height, T)
+        mask = cast.mask
+        if step > 1:
+            mask = filled(mask.astype(np.float32), step, (y1 - y0, x1 - x0)) > 0.999
+        return View(window, mask, step, cast, coarse, T)
 
     def reference(self, image: Image, intrinsics: Array, T_camera_object: Array) -> Reference:
         """A reference from a grey image (h, w) with its pose; the depth is rendered."""

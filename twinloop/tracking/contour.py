@@ -37,6 +37,13 @@ class Contour:
     inside: Array
     outside: Array
 
+    def thinned(self, count: int) -> Contour:
+        """Every so manieth point, so that about `count` are left."""
+        every = slice(None, None, max(1, len(self.points) // count))
+        return Contour(
+            self.points[every], self.normals[every], self.inside[every], self.outside[every]
+        )
+
 
 LONGEST = 24
 """Distances along a normal are looked at up to here, px."""
