@@ -13,10 +13,16 @@ from twinloop.tracking.colours import ColourModel
 from twinloop.tracking.contour import contour
 from twinloop.tracking.depth import depth_term
 from twinloop.tracking.edge import END, HALF, EdgeTerm, edge_offsets
-from twinloop.tracking.modes import choose_modes
+from twinloop.tracking.fitter import Fitter
+from twinloop.tracking.frame import CameraFrame, Frame
+from twinloop.tracking.model import build_model
+from twinloop.tracking.modes import Modes, choose_modes
 from twinloop.tracking.priors import motion
 from twinloop.tracking.region import OddsImage, RegionTerm
 from twinloop.tracking.resting import resting_faces, solid_angle
+from twinloop.tracking.settings import Settings
+from twinloop.tracking.shortlist import shortlist
+from twinloop.tracking.sight import Eye, colours_at, glance
 from twinloop.tracking.solver import WorldCamera, perturb, project, solve_pose
 
 EYE = look_at(np.array([0.1, -0.4, 0.3]), np.array([0.0, 0.0, 0.03]))
@@ -123,6 +129,45 @@ def test_outline_alone_gives_the_pose_of_a_plain_box(shape: Shape) -> None:
     assert np.linalg.norm(last[:3]) < 0.0006
     assert np.linalg.norm(last[3:]) < np.radians(0.6)
     assert last @ np.linalg.solve(solution.covariance, last) < 22.5  # chi square, 6 dof, 0.1 %
+
+
+def test_a_glance_tells_the_pose_from_others_and_what_hides_it(shape: Shape) -> None:
+    """The true pose scores near one, another yaw less; a cover of half the object shows."""
+    model = build_model(*BoxScene(size=SIZE).mesh()[:2])
+    image = draw(TRUE, np.random.default_rng(1))
+    grey = cv2.cvtColor(image, cv2.COLOR_RGB2GRAY)
+    frame = CameraFrame(CAMERA, image, grey)
+    eye = Eye(colours=colours_at(model, frame, TRUE))
+    true = glance(model, frame, TRUE, eye)
+    turned = glance(model, frame, pose(rotation("z", 0.7), np.zeros(3)) @ TRUE, eye)
+    assert true is not None
+    assert turned is not None
+    assert true.score > 0.9
+    assert true.visible > 0.97
+    assert turned.score < true.score - 0.1
+    view = shape.view(CAMERA, TRUE, margin=0)
+    assert view is not None
+    ignore = np.zeros(grey.shape, bool)
+    ignore[:, : int(corners(TRUE)[:, 0].mean())] = True
+    share = view.mask[:, : int(corners(TRUE)[:, 0].mean()) - view.window[0]].sum() / view.mask.sum()
+    half = glance(model, CameraFrame(CAMERA, image, grey, ignore=ignore), TRUE, eye)
+    assert half is not None
+    assert half.visible == pytest.approx(1 - share, abs=0.05)
+
+
+def test_only_starts_that_differ_and_are_seen_are_fitted() -> None:
+    """Of starts about the true pose one is left, on it; one hidden and one found are left out."""
+    model = build_model(*BoxScene(size=SIZE).mesh()[:2])
+    image = draw(TRUE, np.random.default_rng(1))
+    frame = CameraFrame(CAMERA, image, cv2.cvtColor(image, cv2.COLOR_RGB2GRAY))
+    eye = Eye(colours=colours_at(model, frame, TRUE), score=1.0)
+    fitter = Fitter(model, Modes(True, False, False, False, 0.0, 0.0), Settings(), [eye], [])
+    around = [perturb(TRUE, np.array([x, 0.0, 0.0, 0.0, 0.0, 0.0])) for x in (0.004, 0.0, -0.003)]
+    beside = perturb(TRUE, np.array([-0.12, 0.1, 0.0, 0.0, 0.0, 0.0]))
+    left = shortlist(fitter, Frame(0.0, (frame,)), [*around, beside], [])
+    assert len(left) == 1
+    assert np.linalg.norm(motion(left[0], TRUE)[:3]) < 0.003
+    assert shortlist(fitter, Frame(0.0, (frame,)), around, left) == []
 
 
 def test_depth_gives_all_but_the_slide_along_two_faces(shape: Shape) -> None:

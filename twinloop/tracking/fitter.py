@@ -37,6 +37,10 @@ ENOUGH = 0.3
 """Share of the outline that sharp edges must show to do without statistics of colour."""
 
 
+UNKNOWN = np.diag([1.0] * 3 + [np.pi**2] * 3)
+"""Covariance of a pose of which nothing was measured, m and rad."""
+
+
 @dataclass(frozen=True)
 class Attempt:
     """A pose, the solution behind it and how well it explains the frame.
@@ -60,6 +64,11 @@ class Attempt:
     def pose(self) -> Array:
         """(4, 4) T_world_object."""
         return self.solution.pose
+
+
+def seen_share(sights: tuple[Sight | None, ...]) -> float:
+    """The share of the object that nothing hides from the camera that sees most."""
+    return max((s.visible for s in sights if s is not None), default=0.0)
 
 
 def table_knowledge(model: ObjectModel, settings: Settings) -> list[Term]:
@@ -102,11 +111,18 @@ class Fitter:
         None when no camera sees enough.
         """
         settings = self.settings
+        visible = seen_share(sights)
         if not sights or at is None or self._shift(frame, at, pose) > 1.5:
+            if sights and visible < 0.5 * settings.least_visible:
+                return self._hidden(pose, sights, visible)
             sights = tuple(
                 look(self.model, camera, pose, eye, self.modes)
                 for eye, camera in zip(self.eyes, frame.cameras, strict=True)
             )
+            visible = seen_share(sights)
+        if visible <= settings.least_visible:
+            # Not to be trusted whatever is measured, so nothing is.
+            return self._hidden(pose, sights, visible)
         terms: list[Term | None] = [prior]
         owners: list[tuple[str, int]] = [("prior", 0)]
         points: list[PointTerm | None] = []
@@ -169,9 +185,7 @@ class Fitter:
                 keep = system.weights > 0.1
                 s = term.seen
                 seen.append(Correspondences(s.points[keep], s.pixels[keep], s.sigma[keep]))
-        shown = [s for s in sights if s is not None]
         quality, merit = self._quality(shares, sights)
-        visible = max((s.visible for s in shown), default=0.0)
         kept = present([terms[k] for k in chosen if owners[k][0] in ("prior", "depth")])
         return Attempt(solution, sights, tuple(seen), quality, merit, visible, used, tuple(kept))
 
@@ -205,6 +219,12 @@ class Fitter:
         if after >= before or self._shift(frame, attempt.pose, solution.pose) > FARTHEST:
             return attempt
         return replace(attempt, solution=solution)
+
+    def _hidden(self, pose: Array, sights: tuple[Sight | None, ...], visible: float) -> Attempt:
+        """An attempt that nothing speaks for."""
+        unknown = Solution(pose, UNKNOWN, np.zeros((6, 6)), ())
+        none = tuple(Correspondences.join([]) for _ in sights)
+        return Attempt(unknown, sights, none, 0.0, 0.0, visible, 0)
 
     def _quality(
         self, shares: dict[str, list[float]], sights: tuple[Sight | None, ...]
@@ -242,13 +262,13 @@ class Fitter:
         """The pose moved to where outline and depth find the object, from afar; None unseen."""
         terms: list[Term | None] = []
         for eye, camera in zip(self.eyes, frame.cameras, strict=True):
-            sight = look(self.model, camera, pose, eye, self.modes)
+            sight = look(self.model, camera, pose, eye, self.modes, rough=True)
             if sight is not None and sight.visible > self.settings.least_visible:
                 terms.append(sight.region(scales))
                 terms.append(sight.depth(pose) if self.modes.depth else None)
         if not present(terms):
             return None
-        return solve_pose(pose, self.knowledge + present(terms), len(scales) + 2).pose
+        return solve_pose(pose, self.knowledge + present(terms), len(scales) + 1).pose
 
     def plausible(self, before: Array, after: Array, duration: float) -> bool:
         """Whether an object can have gone from one pose to the other in `duration` s."""

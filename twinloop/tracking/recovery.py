@@ -17,6 +17,7 @@ from twinloop.tracking.alike import alike
 from twinloop.tracking.feature_map import localise
 from twinloop.tracking.fitter import Attempt, Fitter
 from twinloop.tracking.frame import CameraFrame, Frame
+from twinloop.tracking.shortlist import shortlist
 from twinloop.tracking.solver import rotation_exp, rotation_log
 from twinloop.tracking.state import State
 from twinloop.tracking.table_search import search_outline
@@ -30,6 +31,8 @@ SURE = 15
 """Features that must agree on a pose far away from where the object was."""
 WHOLE = 0.6
 """Share of the object that has to be seen for a pose found again to be the only one."""
+WHOLE_EVERY = 3
+"""Tries of which one looks for features in the whole image."""
 MARGIN = 0.05
 """By how much a pose must explain more than another one to be the only one."""
 REACH, FASTER = 0.05, 0.15
@@ -78,7 +81,7 @@ def recover(
             found.append(attempt)
 
     if modes.texture:
-        window = (0, 0, camera.width, camera.height)
+        window = where_to_search(fitter, state, frame, seen=best is not None)
         place = localise(
             model.features, frame.cameras[0].grey, camera, window, model.shape.diameter
         )
@@ -92,8 +95,8 @@ def recover(
         usual = fitter.settings.usual_merit * state.usual
         if modes.region and modes.plane and (best is None or best.merit < usual):
             starts += sought(fitter, state.pose, frame.cameras[0], REACH + FASTER * unseen)
-        for pose in starts:
-            consider(fitter.coarse(frame, pose), far=not state.confirmed)
+        for pose in shortlist(fitter, frame, starts, [a.pose for a in found]):
+            consider(pose, far=not state.confirmed)
     if not found:
         return None
     first = max(found, key=explained)
@@ -119,6 +122,24 @@ def sought(fitter: Fitter, last: Array, frame: CameraFrame, reach: float) -> lis
         model, frame, colours, None, rests=(rest,), centre=last[:2, 3], reach=min(reach, 0.3)
     )
     return [pose for _, pose in found[:SOUGHT]]
+
+
+def where_to_search(
+    fitter: Fitter, state: State, frame: Frame, *, seen: bool
+) -> tuple[int, int, int, int]:
+    """Window (x0, y0, x1, y1) px of the first camera in which features are looked for.
+
+    The whole image costs several frames' time: of an object that is out of sight it is searched
+    every few tries, in between and for one that is `seen` only what is around its last pose.
+    """
+    camera = frame.cameras[0].camera
+    whole = (0, 0, camera.width, camera.height)
+    last = fitter.model.shape.window(camera, state.pose, 0)
+    tries = state.lost // fitter.settings.recover_every
+    if last is None or (not seen and tries % WHOLE_EVERY == 0):
+        return whole
+    margin = max(last[2] - last[0], last[3] - last[1]) // 2
+    return fitter.model.shape.window(camera, state.pose, margin) or whole
 
 
 def differs(first: Array, second: Array, diameter: float, symmetry: Symmetry) -> bool:
