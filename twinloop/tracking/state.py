@@ -31,8 +31,8 @@ class State:
     """What one frame hands to the next.
 
     lost: frames since the object was last seen; doubtful: another pose explains the frames as well;
-    checked: frames since that was last asked; usual: merit of the frames in which it was seen whole,
-    0 before; confirmed: whether the object has been sure since it was last found.
+    checked: frames since that was last asked; usual: merit of frames in which it was seen whole, 0
+    before; confirmed: whether the object has been sure since it was last found.
     """
 
     pose: Array
