@@ -224,7 +224,7 @@ class Fitter:
         """An attempt that nothing speaks for."""
         unknown = Solution(pose, UNKNOWN, np.zeros((6, 6)), ())
         none = tuple(Correspondences.join([]) for _ in sights)
-        return Attempt(unknown, sights, none, 0.0, 0.0, visible, 0)
+        return Attempt(unknown, sights, none, 0.0, 0.0, visible, 0, ())
 
     def _quality(
         self, shares: dict[str, list[float]], sights: tuple[Sight | None, ...]
