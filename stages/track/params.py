@@ -42,10 +42,10 @@ class Params(StageParams):
         0.006, gt=0, le=0.5, description="Height above which the object is in the air [m]."
     )
     floor_position: float = Field(
-        0.00025, gt=0, le=0.05, description="Position error that no averaging removes [m]."
+        0.0001, gt=0, le=0.05, description="Position error that no averaging removes [m]."
     )
     floor_rotation: float = Field(
-        0.0015, gt=0, le=0.5, description="Rotation error that no averaging removes [rad]."
+        0.0008, gt=0, le=0.5, description="Rotation error that no averaging removes [rad]."
     )
     floor_range: float = Field(
         0.0006, ge=0, le=0.1, description="Error along the line of sight, part of the range [1]."

@@ -194,10 +194,13 @@ class Fitter:
 
         The pictures stand in for points and outline, which are measured with more scatter and whose
         shadows and mixed pixels pull by tenths of a pixel. The attempt stays as it is without
-        texture, where too little is seen, and where the pictures do not agree better afterwards.
+        texture, where too little is seen, where the pictures do not agree better afterwards, and
+        without a table: an error of the looks alone would become one of the range.
         """
         s = self.settings
-        if not (s.photometric and self.modes.texture) or attempt.visible < CLEAR:
+        if not (s.photometric and self.modes.texture and self.modes.plane):
+            return attempt
+        if attempt.visible < CLEAR:
             return attempt
         pictures = []
         for sight in attempt.sights:

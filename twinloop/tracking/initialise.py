@@ -9,7 +9,7 @@ unsure.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +37,8 @@ Image = NDArray[np.uint8]
 
 LEAST_SCORE = 0.35
 """A candidate that explains the image by less than this is no object."""
+LOOKS_ALIKE = 0.6
+"""Correlation with the scan's looks that only the object shows."""
 AS_SCANNED = 0.03
 """Score by which another way to rest must explain the image better than that of the scan."""
 TILT, LIFT = 0.2, 0.15
@@ -170,21 +172,24 @@ def find_start(
     judge = Judge(model, frame, settings, table)
     camera = frame.cameras[0]
     half, image = shrink(camera.camera, camera.grey, 2)
-    textured = model.texture >= LEAST_TEXTURE and bool(model.references)
+    textured = shows_looks(model)
     candidates: list[Candidate] = []
 
     def consider(method: str, pose: Array, texture: bool) -> None:
         found = judge.fit(pose, texture)
         if found is None:
             return
-        # Outlines agree with much; of an object that has looks, its points have to be there.
+        # Outlines agree with much; an object that has looks has to show them, by points or as a
+        # whole (blurred and small ones have no points).
         points = sum(len(s.points) for s in found.attempt.seen)
-        if (points if texture else found.attempt.used) >= settings.minimum_inliers:
+        shown = not texture or points >= settings.minimum_inliers or found.score > LOOKS_ALIKE
+        if shown and found.attempt.used >= settings.minimum_inliers:
             candidates.append(Candidate(method, found.attempt, found.resting, found.score))
 
     def good() -> bool:
         return any(
-            c.score > 0.6 and c.attempt.used >= 2 * settings.minimum_inliers for c in candidates
+            c.score > LOOKS_ALIKE and c.attempt.used >= 2 * settings.minimum_inliers
+            for c in candidates
         )
 
     if textured:
@@ -232,6 +237,11 @@ def find_start(
     return settle(judge, candidates)
 
 
+def shows_looks(model: ObjectModel) -> bool:
+    """Whether the object has enough texture to be told by it, and pictures to tell it from."""
+    return model.texture >= LEAST_TEXTURE and bool(model.references)
+
+
 def first_outlines(model: ObjectModel, found: list[tuple[float, Array]]) -> list[Array]:
     """The poses of a search to be fitted: the best eight, and the best two of every way to rest."""
     chosen = [pose for _, pose in found[:8]]
@@ -244,6 +254,11 @@ def first_outlines(model: ObjectModel, found: list[tuple[float, Array]]) -> list
 
 def settle(judge: Judge, candidates: list[Candidate]) -> Start:
     """The best candidate, and whether another pose would do as well."""
+    by_looks = shows_looks(judge.model)
+    same = Symmetry() if by_looks else judge.model.symmetry
+    margin = 0.05 if by_looks else 0.02
+    best = max(candidates, key=lambda c: c.score)
+    candidates = candidates + turned(judge, best, by_looks)
     best = max(candidates, key=lambda c: c.score)
     first = judge.model.rests[0].up
     stands = [c for c in candidates if stands_like(c, first)]
@@ -251,21 +266,16 @@ def settle(judge: Judge, candidates: list[Candidate]) -> Start:
     # Of ways to rest that look alike, the one of the scan: people put things down as they stood.
     if as_before.score > best.score - AS_SCANNED:
         best = as_before
-    by_looks = best.method != "outline" and judge.model.texture >= LEAST_TEXTURE
     sure = best.score > (0.5 if by_looks else 0.45)
     sure = sure and best.attempt.used >= 2 * judge.settings.minimum_inliers
     diameter = judge.model.shape.diameter
-    same = Symmetry() if by_looks else judge.model.symmetry
-    margin = 0.05 if by_looks else 0.02
-    rivals = [
-        c
-        for c in candidates
-        if c is not best
-        and c.score > best.score - margin
+    sure = sure and not any(
+        c.score > best.score - margin
         and (best is not as_before or stands_like(c, first))
         and differs(c.attempt.pose, best.attempt.pose, diameter, same)
-    ]
-    sure = sure and not rivals and not has_rival(judge, best, by_looks, same, margin)
+        for c in candidates
+        if c is not best
+    )
     # A block that looks the same upside down need not weigh the same.
     as_scanned = judge.model.rests[0].pose(0.0, 0.0, 0.0)
     solution = alike(best.attempt.solution, as_scanned, same)
@@ -277,25 +287,21 @@ def stands_like(candidate: Candidate, up: Array) -> bool:
     return bool(candidate.attempt.pose[2, :3] @ up > np.cos(TILT))
 
 
-def has_rival(judge: Judge, best: Candidate, texture: bool, same: Symmetry, margin: float) -> bool:
-    """Whether another yaw at the same place explains the image about as well as the best fit.
-
-    Yaws in steps of 30 deg are fitted; one that scores as high and does not turn back is a rival.
-    """
+def turned(judge: Judge, best: Candidate, texture: bool) -> list[Candidate]:
+    """What other yaws at the same place lead to, in steps of 30 deg: rivals, or the better pose."""
+    out = []
+    camera = judge.frame.cameras[0]
+    half, image = shrink(camera.camera, camera.grey, 2)
     for k in range(1, 12):
         other = turn_about_z(best.attempt.pose, k * np.pi / 6)
         if texture:
-            camera = judge.frame.cameras[0]
-            half, image = shrink(camera.camera, camera.grey, 2)
-            if appearance_score(judge.model, half, image, other, judge.model.shrunk(2)) < 0.35:
+            score = appearance_score(judge.model, half, image, other, judge.model.shrunk(2))
+            if score < 0.35:
                 continue
         found = judge.fit(other, texture, rounds=(1.5,))
-        if found is None or found.score < best.score - margin:
-            continue
-        diameter = judge.model.shape.diameter
-        if differs(found.attempt.pose, best.attempt.pose, diameter, same):
-            return True
-    return False
+        if found is not None:
+            out.append(replace(found, method=best.method))
+    return out
 
 
 def first_modes(model: ObjectModel, frame: Frame, pose: Array, *, plane: bool) -> Modes:

@@ -23,6 +23,10 @@ from twinloop.tracking.sight import Eye, colours_at
 Array = NDArray[np.float64]
 
 
+BY_OUTLINE = 2.0
+"""An outline was carved from the very frames that it is judged on; other views show more error."""
+
+
 @dataclass(frozen=True)
 class ModelError:
     """Root mean square pose errors of the model alone.
@@ -68,7 +72,9 @@ def model_error(
         sight /= distance
         along = float(error[:3] @ sight)
         across = float(np.sum((error[:3] - along * sight) ** 2)) / 2
-        rows.append((across, (along / distance) ** 2, float(np.sum(error[3:] ** 2)) / 3))
+        more = 1.0 if modes.texture else BY_OUTLINE**2
+        turn = float(np.sum(error[3:] ** 2)) / 3
+        rows.append((more * across, more * (along / distance) ** 2, more * turn))
     if not rows:
         return ModelError(0.0, 0.0, 0.0, 0)
     # The median of a chi square with a few freedoms is some 0.7 of its mean.

@@ -138,6 +138,9 @@ def where_to_search(
     tries = state.lost // fitter.settings.recover_every
     if last is None or (not seen and tries % WHOLE_EVERY == 0):
         return whole
+    if not seen and (min(last[:2]) <= 0 or last[2] >= camera.width or last[3] >= camera.height):
+        # What leaves the picture may come back anywhere.
+        return whole
     margin = max(last[2] - last[0], last[3] - last[1]) // 2
     return fitter.model.shape.window(camera, state.pose, margin) or whole
 

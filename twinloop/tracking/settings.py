@@ -36,8 +36,8 @@ class Settings:
     contact_cutoff: float = 0.006
     rest_tilt: float = 0.01
     rest_cutoff: float = 0.08
-    floor_position: float = 0.00025
-    floor_rotation: float = 0.0015
+    floor_position: float = 0.0001
+    floor_rotation: float = 0.0008
     floor_range: float = 0.0006
     time_sigma: float = 0.001
     prior_speed: float = 0.6
