@@ -74,7 +74,7 @@ def model_error(
         across = float(np.sum((error[:3] - along * sight) ** 2)) / 2
         more = 1.0 if modes.texture else BY_OUTLINE**2
         turn = float(np.sum(error[3:] ** 2)) / 3
-        rows.append((more * across, more * (along / distance) ** 2, more * turn))
+        rows.append((more * across, (along / distance) ** 2, more * turn))
     if not rows:
         return ModelError(0.0, 0.0, 0.0, 0)
     # The median of a chi square with a few freedoms is some 0.7 of its mean.
