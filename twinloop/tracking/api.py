@@ -32,14 +32,14 @@ from twinloop.tracking.motion_hint import (
     motion_note,
     pixel_motion,
 )
-from twinloop.tracking.pose_files import check_ending, write_poses
+from twinloop.tracking.pose_files import check_ending, check_place, write_poses
 from twinloop.tracking.pose_track import OK, UNCERTAIN, PoseTrack
 from twinloop.tracking.preview import LiveWindow, Painter, check_film, write_preview
 from twinloop.tracking.session import Followed, follow, second_object, shows_texture, zoom_for
 from twinloop.tracking.settings import Settings
 from twinloop.tracking.solver import WorldCamera
 from twinloop.tracking.state import Start
-from twinloop.tracking.tracker import Tracked
+from twinloop.tracking.tracker import Tracked, unobservable
 from twinloop.tracking.twin_files import TwinFiles, Up, load_twin
 
 Array = NDArray[np.float64]
@@ -76,6 +76,8 @@ def read_twin(path: str | Path, *, up: Up = "z", views: int = 48) -> Twin:
 
 
 def _model(files: TwinFiles, views: int) -> ObjectModel:
+    if views < 1:
+        raise InputError(f"views is {views}; expected the number of views to render, 1 or more.")
     return build_model(
         files.vertices,
         files.faces,
@@ -159,6 +161,12 @@ def track(
         check_ending(out)
     if preview is not None:
         check_film(preview)
+    if not Path(video).is_file():
+        raise InputError(f"{video}: is no file; expected a video.")
+    given_files = [Path(f) for f in (video, twin, camera, board, mask) if isinstance(f, str | Path)]
+    for made in (out, preview):
+        if made is not None:
+            check_place(made, given_files)
     if box is not None and mask is not None:
         raise InputError("box and mask are both given; expected one of them.")
     with ExitStack() as stack:
@@ -250,6 +258,11 @@ class _Run:
                 "frame is ok. Give a box or a mask about it, or take the other one away."
             )
             followed = self.doubted(followed)
+        elif start is not None and not start.proven:
+            self.notes.append(
+                "only a poor outline speaks for the object, so no frame is ok: is "
+                f"{self.files.where} the mesh of what is in view, in metres?"
+            )
         elif start is not None and not start.sure:
             self.notes.append(
                 "at the start another pose fits about as well (a symmetric or featureless object, "
@@ -260,6 +273,8 @@ class _Run:
                 f"the camera moved at about {knocks[0]:.2f} s: from there on poses are in "
                 "another frame, and uncertain. Fix the camera, or cut the clip there."
             )
+        if hidden := unobservable(self.model, followed.modes):
+            self.notes.append(f"{hidden}: the object looks the same at every such angle.")
         poses = followed.poses
         moved = pixel_motion(poses, self.clip.camera, self.model.shape.hull)
         # Enlarged pictures leave less of the film's own pixels to be searched.

@@ -134,9 +134,12 @@ def box_mask(box: Sequence[float], width: int, height: int) -> Mask:
     Raises:
         InputError: Not four numbers, or not within the picture.
     """
-    numbers = [float(v) for v in box]
+    try:
+        numbers = [float(v) for v in box]
+    except (TypeError, ValueError):
+        numbers = []
     if len(numbers) != 4 or not np.isfinite(numbers).all():
-        raise InputError(f"box {tuple(box)}: expected x, y, w, h in px.")
+        raise InputError(f"box {box!r}: expected x, y, w, h in px.")
     x, y, w, h = numbers
     x0, y0 = max(round(x), 0), max(round(y), 0)
     x1, y1 = min(round(x + w), width), min(round(y + h), height)

@@ -37,6 +37,10 @@ Image = NDArray[np.uint8]
 
 LEAST_SCORE = 0.35
 """A candidate that explains the image by less than this is no object."""
+FILLED = 0.4
+"""Overlap of a silhouette's box with the box of where the object is said to be."""
+PROVEN = 0.95
+"""Merit of an outline that only the right mesh has: most of its lines show a sharp edge."""
 LOOKS_ALIKE = 0.6
 """Correlation with the scan's looks that only the object shows."""
 AS_SCANNED = 0.03
@@ -179,6 +183,8 @@ def find_start(
         found = judge.fit(pose, texture)
         if found is None:
             return
+        if mask is not None and not fills(found, mask):
+            return
         # Outlines agree with much; an object that has looks has to show them, by points or as a
         # whole (blurred and small ones have no points).
         points = sum(len(s.points) for s in found.attempt.seen)
@@ -279,7 +285,23 @@ def settle(judge: Judge, candidates: list[Candidate]) -> Start:
     # A block that looks the same upside down need not weigh the same.
     as_scanned = judge.model.rests[0].pose(0.0, 0.0, 0.0)
     solution = alike(best.attempt.solution, as_scanned, same)
-    return Start(solution, sure, best.method, best.resting)
+    proven = by_looks or best.attempt.merit > PROVEN
+    return Start(solution, sure and proven, best.method, best.resting, proven)
+
+
+def fills(candidate: Candidate, mask: NDArray[np.bool_]) -> bool:
+    """Whether a candidate is where `mask` (h, w) says, and as large: by their boxes."""
+    sight = candidate.attempt.sights[0]
+    if sight is None or not sight.view.mask.any():
+        return False
+    x0, y0 = sight.view.window[:2]
+    boxes = []
+    for picture, x, y in ((sight.view.mask, x0, y0), (mask, 0, 0)):
+        rows, columns = np.flatnonzero(picture.any(1)) + y, np.flatnonzero(picture.any(0)) + x
+        boxes.append((columns[0], rows[0], columns[-1] + 1, rows[-1] + 1))
+    (a, b, c, d), (e, f, g, h) = boxes
+    common = max(min(c, g) - max(a, e), 0) * max(min(d, h) - max(b, f), 0)
+    return bool(common > FILLED * ((c - a) * (d - b) + (g - e) * (h - f) - common))
 
 
 def stands_like(candidate: Candidate, up: Array) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,19 @@ def check_ending(path: Path) -> None:
     """
     if path.suffix.lower() not in ENDINGS:
         raise InputError(f"{path}: expected a name that ends in {' or '.join(ENDINGS)}.")
+
+
+def check_place(path: Path, inputs: Sequence[Path]) -> None:
+    """Refuse a place that no file can have or that an input has, before the work is done.
+
+    Raises:
+        InputError: A folder, in a folder that is not there, or one of `inputs`.
+    """
+    if path.is_dir() or not path.parent.is_dir():
+        what = "is a folder" if path.is_dir() else f"{path.parent} is no folder"
+        raise InputError(f"{path}: {what}; expected the name of a file in a folder that exists.")
+    if any(path.exists() and other.exists() and path.samefile(other) for other in inputs):
+        raise InputError(f"{path}: is an input, and would be overwritten; choose another name.")
 
 
 def write_poses(path: Path, poses: PoseTrack) -> None:

@@ -17,13 +17,15 @@ class Start:
     """The pose at the start of a clip.
 
     `sure` is False when another pose fits nearly as well; `method` says what found it: "given",
-    "sift", "hint", "search" or "outline"; `resting` whether the object stands as in the scan.
+    "sift", "hint", "search" or "outline"; `resting` whether the object stands as in the scan;
+    `proven` is False when nothing but a poor outline speaks for it: another mesh may be meant.
     """
 
     solution: Solution
     sure: bool
     method: str
     resting: bool
+    proven: bool = True
 
 
 @dataclass

@@ -77,7 +77,7 @@ class Tracker:
         """Start from the pose found in `frame` (its time is only the first one's)."""
         self.model, self.modes, self.settings = model, modes, settings
         self.state = State(start.solution.pose, frame.time, start.solution.covariance)
-        self.state.doubtful = not start.sure
+        self.state.doubtful, self.proven = not start.sure, start.proven
         eyes = [Eye() for _ in frame.cameras]
         knowledge = table_knowledge(model, settings) if modes.plane else []
         self.fitter = Fitter(model, modes, settings, eyes, knowledge)
@@ -140,7 +140,7 @@ class Tracker:
             covariance = covariance + np.outer(moved, moved) * settings.time_sigma**2
         for way in unobservable_motions(self.fitter.symmetry, solution.pose):
             covariance = covariance + np.outer(way, way) * ANY_ANGLE**2
-        sure = self.fitter.sure(best, covariance) and not state.doubtful
+        sure = self.fitter.sure(best, covariance) and not state.doubtful and self.proven
         if low:
             # It explains clearly less than the pose did before: nearly right is how a wrong one
             # looks after an occlusion.
