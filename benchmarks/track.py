@@ -52,6 +52,7 @@ def rows() -> list[Row]:
     lab = ("benchmarks/track_lab.py", *scenes, *SCENES, *TRACKER)
     others = ("benchmarks/track_others.py", "benchmarks/track_real.py", *TRACKER)
     used = (*(track_lab.scene_glob(n) for n in track_errors.OBJECTS), *SCENES, *TRACKER)
+    printed = (*(track_lab.scene_glob(n) for n in track_errors.PRINTED), *SCENES, *TRACKER)
     return [
         *(lab_row(name) for name in names),
         Row("lab_all", partial(track_lab.all_figures, kept_at), lab),
@@ -60,6 +61,7 @@ def rows() -> list[Row]:
         Row("rbt_depth", partial(track_others.recording, True), others),
         Row("speed", track_costs.speed, ("benchmarks/track_costs.py", *used)),
         Row("parallel", track_costs.parallel, ("benchmarks/track_costs.py", *used)),
+        Row("last_step", track_errors.last_step, ("benchmarks/track_errors.py", *printed)),
         Row("sensitivity", track_errors.sensitivity, ("benchmarks/track_errors.py", *used)),
     ]
 
@@ -70,6 +72,8 @@ def needed(wanted: str | None) -> list[str]:
         return objects()
     if wanted in ("speed", "parallel", "sensitivity"):
         return list(track_errors.OBJECTS)
+    if wanted == "last_step":
+        return list(track_errors.PRINTED)
     return [name for name in objects() if wanted == f"lab_{name}"]
 
 

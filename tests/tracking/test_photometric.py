@@ -14,7 +14,6 @@ from twinloop.tracking.photometric import (
     Picture,
     inner_pixels,
     matching_blurs,
-    picture_of,
     picture_term,
     sample,
 )
@@ -39,7 +38,12 @@ def drawn(where: np.ndarray) -> np.ndarray:
 def picture(where: np.ndarray) -> Picture:
     """What a perfect twin shows under `where`: the box on black."""
     reference = SHAPE.reference(drawn(where), CAMERA.intrinsics, CAMERA.T_camera_world @ where)
-    return picture_of(reference, reference.depth > 0, CAMERA)
+    fx, fy, cx, cy = reference.intrinsics
+    z, T = reference.depth, reference.T_camera_object.astype(np.float32)
+    rows, columns = np.mgrid[0 : z.shape[0], 0 : z.shape[1]].astype(np.float32)
+    p = np.stack([(columns - cx) / fx * z, (rows - cy) / fy * z, z], -1) - T[:3, 3]
+    inner = inner_pixels(z, z > 0, float(fx))
+    return Picture(reference.image.astype(np.float32), p @ T[:3, :3], inner, (0, 0))
 
 
 def distance(first: np.ndarray, second: np.ndarray) -> float:

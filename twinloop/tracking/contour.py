@@ -38,7 +38,7 @@ class Contour:
     outside: Array
 
     def thinned(self, count: int) -> Contour:
-        """Every so manieth point, so that about `count` are left."""
+        """Every k-th point, so that about `count` are left."""
         every = slice(None, None, max(1, len(self.points) // count))
         return Contour(
             self.points[every], self.normals[every], self.inside[every], self.outside[every]

@@ -240,7 +240,7 @@ def find_start(
     candidates = [c for c in candidates if c.score > LEAST_SCORE]
     if not candidates:
         return None
-    return settle(judge, candidates)
+    return settle(judge, candidates, mask)
 
 
 def shows_looks(model: ObjectModel) -> bool:
@@ -258,13 +258,16 @@ def first_outlines(model: ObjectModel, found: list[tuple[float, Array]]) -> list
     return chosen
 
 
-def settle(judge: Judge, candidates: list[Candidate]) -> Start:
-    """The best candidate, and whether another pose would do as well."""
+def settle(
+    judge: Judge, candidates: list[Candidate], mask: NDArray[np.bool_] | None = None
+) -> Start:
+    """The best candidate, and whether another pose would do as well; `mask` as in `find_start`."""
     by_looks = shows_looks(judge.model)
     same = Symmetry() if by_looks else judge.model.symmetry
     margin = 0.05 if by_looks else 0.02
     best = max(candidates, key=lambda c: c.score)
-    candidates = candidates + turned(judge, best, by_looks)
+    others = turned(judge, best, by_looks)
+    candidates = candidates + [c for c in others if mask is None or fills(c, mask)]
     best = max(candidates, key=lambda c: c.score)
     first = judge.model.rests[0].up
     stands = [c for c in candidates if stands_like(c, first)]

@@ -71,20 +71,6 @@ def inner_pixels(depth: Floats, solid: Bool, focal: float) -> Bool:
     return np.asarray(cv2.erode(good, RIM_KERNEL, borderValue=0) > 0)
 
 
-def picture_of(reference: Reference, covered: Bool, camera: WorldCamera) -> Picture:
-    """The picture of a view rendered at the pose in question (`covered` as in `Rendered`)."""
-    fx, fy, cx, cy = reference.intrinsics
-    h, w = reference.depth.shape
-    rows, columns = np.mgrid[0:h, 0:w].astype(np.float32)
-    z = reference.depth
-    T = reference.T_camera_object.astype(np.float32)
-    p = np.stack([(columns - cx) / fx * z, (rows - cy) / fy * z, z], -1) - T[:3, 3]
-    points = np.asarray(p @ T[:3, :3], np.float32)
-    inner = inner_pixels(z, (z > 0) & covered, float(fx))
-    x, y = np.rint(camera.intrinsics[2:] - reference.intrinsics[2:]).astype(int)
-    return Picture(reference.image.astype(np.float32), points, inner, (int(x), int(y)))
-
-
 def carried_picture(
     reference: Reference, view: View, camera: WorldCamera, pose: Array, tolerance: float
 ) -> Picture:
